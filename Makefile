@@ -1,0 +1,52 @@
+# Everything runs in .venv, which is built here with plain venv and pip: python 3.11 or newer, git and make are all it needs.
+PYTHON ?= python3
+BIN := .venv/bin
+# Every folder that holds a distribution; a new family or arch needs no entry. Core comes first and with its command line.
+PARTS := $(sort $(dir $(wildcard runtime/pyproject.toml arch/*/pyproject.toml plugins/*/pyproject.toml)))
+EDITABLE := -e 'core[cli]' $(foreach part,$(PARTS),-e $(part)) -e .
+PROJECT_FILES := pyproject.toml $(wildcard core/pyproject.toml) $(foreach part,$(PARTS),$(part)pyproject.toml)
+INSTALLED := .venv/.installed
+
+.PHONY: venv demo test unit compile simulate bench sweep lint ci clean
+.DEFAULT_GOAL := test
+
+venv: $(INSTALLED)
+
+$(INSTALLED): $(PROJECT_FILES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"python 3.11 or newer is needed, this is {sys.version}; make PYTHON=python3.12 picks another")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --group build --group dev
+	$(BIN)/python -m pip install --quiet --no-build-isolation $(EDITABLE)
+	@touch $@
+
+# The spine end to end: two models' decode requests, dispatched, compiled, gated, simulated and checked.
+demo: $(INSTALLED)
+	$(BIN)/python demos/spine.py
+
+# All lanes with the gates on skips, on files that no lane collects and on empty lanes.
+test: $(INSTALLED)
+	$(BIN)/python .ci/lanes.py unit compile simulate bench
+
+unit compile simulate: $(INSTALLED)
+	$(BIN)/python .ci/lanes.py $@
+
+bench: $(INSTALLED)
+	$(BIN)/python -m pytest tests/bench -p no:xdist -o 'python_files=bench_*.py' --benchmark-only --benchmark-sort=name
+
+# Every spec of every family and arch, not only those that CI compiles.
+sweep: $(INSTALLED)
+	$(BIN)/kinfolk resources --all
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/python .ci/rules.py
+	$(BIN)/python .ci/import_contracts.py
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# What is checked before anything lands: the stages, in a clean clone of HEAD, with time beside budget.
+ci:
+	bash .ci/run
+
+clean:
+	rm -rf .venv .ci/out
