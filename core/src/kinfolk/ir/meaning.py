@@ -1,0 +1,95 @@
+"""The six kinds of meaning an op can have. Engines, lowering and proofs read them; nothing else says what an op does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from kinfolk.ir.types import ScalarType
+
+LaneIndex = npt.NDArray[np.int64]
+
+
+@attrs.frozen
+class LaneFunction:
+    """Each lane for itself.
+
+    `elementwise`: `body(algebra, *scalars, **attributes)` gives one component, and runs once per component; scalar operands
+    are shared by all components. `components`: `body(algebra, *lists of components, result=types, **attributes)` gives the
+    list of all components of the result.
+    """
+
+    body: Callable[..., Any]
+    form: Literal["elementwise", "components"] = "elementwise"
+
+
+@attrs.frozen
+class LanePermutation:
+    """Each lane takes all components of an operand from another lane.
+
+    `sources(wave_size, active, **attributes)` gives, per result, an array [wave_size] of source lanes and the operand they are
+    read from. `active` is the mask of active lanes. Reading an inactive lane is an error.
+    """
+
+    sources: Callable[..., tuple[tuple[int, LaneIndex], ...]]
+
+
+@attrs.frozen
+class MemoryAccess:
+    """Memory is read or written at an address in elements, consecutive components at consecutive elements.
+
+    `exchange(wave_size, lane, component)` is for reads that hand elements to other lanes: it gives the (lane, component) whose
+    loaded element lands there.
+    """
+
+    space: Literal["global", "view", "workgroup"]
+    action: Literal["load", "store", "atomic_add", "allocate", "offset", "bound"]
+    exchange: Callable[[int, LaneIndex, LaneIndex], tuple[LaneIndex, LaneIndex]] | None = None
+
+
+@attrs.frozen
+class OperandMap:
+    """Where an operand of a matrix op keeps its elements: (lane, slot) to (row, column), as arrays [wave_size, slots]."""
+
+    rows: npt.NDArray[np.int64] = attrs.field(eq=False)
+    columns: npt.NDArray[np.int64] = attrs.field(eq=False)
+
+    @property
+    def slots(self) -> int:
+        """How many elements a lane holds."""
+        return self.rows.shape[1]
+
+
+@attrs.frozen
+class Matrix:
+    """D = A B + C with A m by k, B k by n, one product per wave; products are summed in ascending k in f32."""
+
+    m: int
+    n: int
+    k: int
+    a_type: ScalarType
+    b_type: ScalarType
+    c_type: ScalarType
+    a: OperandMap
+    b: OperandMap
+    c: OperandMap
+
+
+@attrs.frozen
+class Control:
+    """Which lanes run, and how waves wait for each other."""
+
+    kind: Literal["for", "if", "yield", "return", "barrier", "any", "uniform"]
+
+
+@attrs.frozen
+class ScheduleMarker:
+    """Computes the identity (or nothing); tells the compiler about order."""
+
+
+Meaning = LaneFunction | LanePermutation | MemoryAccess | Matrix | Control | ScheduleMarker
+AttributeValues = Mapping[str, Any]
