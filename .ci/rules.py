@@ -101,7 +101,7 @@ def nameless_module(path: str) -> bool:
 
 
 Rule = Callable[[str], Iterator[Finding]]
-# Which files each rule reads, as patterns of `Path.match` on the path from the root.
+# Which files each rule reads, as an expression that the whole path from the root matches.
 RULES: tuple[tuple[Rule, str], ...] = (
     (machine_and_registry_names, r".*"),
     (arch_strings, r"(core|plugins/[^/]+)/src/.*\.py"),
@@ -116,7 +116,11 @@ def check(name: str, text: str) -> list[str]:
     found = [f"{name}: is named for nothing it holds"] if re.match(r".*/src/.*\.py", name) and nameless_module(name) else []
     for rule, where in RULES:
         if re.fullmatch(where, name):
-            found += [f"{name}:{line}: {what}" for line, what in rule(text)]
+            try:
+                found += [f"{name}:{line}: {what}" for line, what in rule(text)]
+            except SyntaxError as error:
+                found.append(f"{name}:{error.lineno}: is no python {sys.version_info.major}.{sys.version_info.minor}: {error.msg}")
+                break
     return found
 
 

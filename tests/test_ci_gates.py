@@ -1,0 +1,156 @@
+"""CI's gates fail on what they exist for: each is shown a run that must not pass, made by pytest itself where it can be."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLANTED = {
+    "test_plain.py": "def test_passes(): pass\n",
+    "test_skips.py": "import pytest\n@pytest.mark.skip(reason='no tool')\ndef test_it(): pass\n",
+    "test_skips_in_body.py": "import pytest\ndef test_it(): pytest.skip('tired')\n",
+    "test_module_skips.py": "import pytest\npytest.importorskip('no_such_module_at_all')\ndef test_it(): pass\n",
+    "test_expected_failure.py": "import pytest\n@pytest.mark.xfail(reason='broken')\ndef test_it(): assert False\n",
+    "test_unexpected_pass.py": "import pytest\n@pytest.mark.xfail(reason='mended', strict=False)\ndef test_it(): pass\n",
+}
+
+
+@pytest.fixture(scope="module")
+def lanes(ci_module):
+    return ci_module("lanes")
+
+
+@pytest.fixture(scope="module", params=[[], ["-n", "2"]], ids=["one-process", "xdist"])
+def record(request, lanes, root: Path, tmp_path_factory):
+    """Return the record of a real pytest run over the planted files."""
+    folder = tmp_path_factory.mktemp("planted")
+    for name, text in PLANTED.items():
+        (folder / name).write_text(text)
+    path = folder / "record.json"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark", "-p", "lane_record", "--lane-record", str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(root / ".ci")}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    subprocess.run([*command, *request.param], cwd=folder, env=environment, check=True, capture_output=True)
+    return lanes.Record.read(path)
+
+
+def test_every_kind_of_skip_is_named_with_its_reason(lanes, record):
+    found = "\n".join(lanes.unlisted_skips({"unit": record}, {}))
+    for name, reason in {
+        "test_skips.py::test_it": "no tool",
+        "test_skips_in_body.py::test_it": "tired",
+        "test_module_skips.py": "no_such_module_at_all",
+        "test_expected_failure.py::test_it": "expected failure: broken",
+        "test_unexpected_pass.py::test_it": "passed although: mended",
+    }.items():
+        [line] = [line for line in found.splitlines() if line.startswith(name)]
+        assert reason in line
+    assert "test_plain" not in found
+
+
+def test_a_listed_skip_passes_and_a_listed_name_that_skips_nothing_does_not(lanes, record):
+    listed = lanes.read_skips("# a remark\ntest_skips.py::test_it  the tool is not packaged\ntest_plain.py  gone\n")
+    assert not any("test_skips.py" in line for line in lanes.unlisted_skips({"unit": record}, listed))
+    assert lanes.stale_skips({"unit": record}, listed) == ["test_plain.py is listed in .ci/skips.txt but was not skipped"]
+
+
+def test_a_listed_skip_needs_a_reason(lanes):
+    with pytest.raises(SystemExit, match=r"needs a reason: test_a\.py"):
+        lanes.read_skips("test_a.py\n")
+
+
+def test_a_lane_without_tests_fails(lanes, record):
+    only_skips = lanes.Record({"test_a.py::test_it": "skipped"}, {})
+    assert lanes.empty_lanes({"unit": record, "compile": lanes.Record(), "simulate": only_skips}) == [
+        "lane compile ran no test",
+        "lane simulate ran no test",
+    ]
+
+
+def test_a_file_that_no_lane_collects_is_found(lanes, tmp_path: Path):
+    names = {
+        "tests/test_seen.py": "def test_it(): pass\n",
+        "tests/test_unseen.py": "def test_it(): pass\n",
+        "core/tests/hidden.py": "class TestAll:\n    def test_it(self): pass\n",
+        "core/tests/oracle.py": "def expected(): pass\n",
+        "core/src/kinfolk/testing.py": "def test_name(): pass\n",
+        "tests/bench/bench_x.py": "def test_x(benchmark): pass\n",
+    }
+    for name, text in names.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    files = lanes.test_files(tmp_path, names)
+    record = lanes.Record({"tests/test_seen.py::test_it": "passed"}, {})
+    assert [line.split()[0] for line in lanes.uncollected_files({"unit": record}, files)] == [
+        "tests/test_unseen.py",
+        "core/tests/hidden.py",
+        "tests/bench/bench_x.py",
+    ]
+
+
+def test_this_very_file_is_a_test_file(lanes, root: Path):
+    assert "tests/test_ci_gates.py" in lanes.test_files(root, lanes.project_files(root))
+
+
+def test_the_lanes_split_the_suite(lanes):
+    """Each combination of the two markers is selected by one lane."""
+    from _pytest.mark.expression import Expression
+
+    expressions = [Expression.compile(lane.arguments[-1]) for lane in lanes.LANES if "-m" in lane.arguments]
+    for markers in ((), ("compile",), ("simulate",), ("compile", "simulate")):
+        assert sum(expression.evaluate(lambda name, **_: name in markers) for expression in expressions) == 1  # noqa: B023
+
+
+def result(stages, name, status=0, seconds=1.0):
+    return stages.Result(stages.Stage(name, 1, "true"), status, seconds)
+
+
+@pytest.mark.parametrize(
+    "statuses, counts, seconds, verdict",
+    [
+        ((0, 0), {"failed": 0, "passed": 3, "skipped": 0}, 10.0, True),
+        ((0, 1), {"failed": 0, "passed": 3, "skipped": 0}, 10.0, False),
+        ((0, 0), {"failed": 0, "passed": 0, "skipped": 0}, 10.0, False),
+        ((0, 0), {"failed": 0, "passed": 3, "skipped": 0}, 25 * 60 + 1.0, False),
+    ],
+    ids=["all-well", "a-stage-failed", "no-test-ran", "over-the-total"],
+)
+def test_the_verdict(ci_module, statuses, counts, seconds, verdict):
+    stages = ci_module("stages")
+    text, passed = stages.closing_lines([result(stages, f"s{i}", status) for i, status in enumerate(statuses)], counts, seconds, full=True)
+    assert passed is verdict
+    assert text.splitlines()[-1].strip("= ").endswith(f"in {seconds:.2f}s")
+
+
+def test_the_budgets_add_up_to_the_total(ci_module, root: Path):
+    stages = ci_module("stages")
+    every = stages.stages((root / "README.md").read_text())
+    assert sum(stage.minutes for stage in every) <= stages.TOTAL_MINUTES
+    lanes = ci_module("lanes").LANES
+    assert sum(lane.minutes for lane in lanes) == next(stage.minutes for stage in every if stage.name == "test")
+
+
+def test_a_readme_without_its_commands_is_refused(ci_module):
+    stages = ci_module("stages")
+    whole = f"{stages.README_MARK}\n```sh\nmake demo\nmake test\n.venv/bin/kinfolk verify mla\n```\n"
+    assert [stage.name for stage in map(stages.readme_stage, stages.readme_commands(whole))] == ["demo", "test", "kinfolk verify"]
+    for lost in ("make demo\n", "make test\n", stages.README_MARK):
+        with pytest.raises(SystemExit, match="README"):
+            stages.readme_commands(whole.replace(lost, ""))
+
+
+def test_a_stage_that_hangs_is_ended_with_all_it_started(ci_module, tmp_path: Path, monkeypatch):
+    stages = ci_module("stages")
+    monkeypatch.setattr(stages, "PATIENCE", 0.01)
+    ended = stages.run_stage(stages.Stage("hang", 1, "sleep 60 & sleep 60"), tmp_path, dict(os.environ))
+    assert ended.status < 0
+    assert ended.seconds < 20
+
+
+def test_records_of_lanes_are_counted(ci_module, tmp_path: Path):
+    (tmp_path / "unit.json").write_text(json.dumps({"outcomes": {"a": "passed", "b": "failed"}}))
+    (tmp_path / "compile.json").write_text(json.dumps({"outcomes": {"c": "passed", "d": "skipped"}}))
+    assert ci_module("stages").test_counts(tmp_path) == {"failed": 1, "passed": 2, "skipped": 1}
