@@ -1,0 +1,67 @@
+"""What a toolchain is asked and what it answers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class CompileJob:
+    """One kernel's LLVM IR and the target it is compiled for.
+
+    `options` are LLVM command-line options (`-amdgpu-...`). They are global to a process, so each set of them has workers of its own.
+    `assembly` asks for the text as well, which costs a second code generation.
+    """
+
+    kernel: str
+    llvm_ir: str = attrs.field(repr=False)
+    triple: str
+    cpu: str
+    features: str = ""
+    opt_level: int = 3
+    options: tuple[str, ...] = ()
+    assembly: bool = False
+
+    @property
+    def target(self) -> str:
+        """The target as a person reads it: `amdgcn-amd-amdhsa gfx942 -O3`."""
+        return " ".join(filter(None, (self.triple, self.cpu, self.features, f"-O{self.opt_level}", *self.options)))
+
+
+@attrs.frozen(kw_only=True)
+class Compiled:
+    """The relocatable object of one kernel, and its assembly when the job asked for it."""
+
+    object: bytes = attrs.field(repr=False)
+    assembly: str | None = attrs.field(default=None, repr=False)
+
+
+class Toolchain(Protocol):
+    """An LLVM of one generation.
+
+    `build` says exactly which one it is and is part of every artifact's key; `flavors` are the kinds of LLVM IR text it takes.
+    """
+
+    @property
+    def name(self) -> str:
+        """Short name, as its entry point has it."""
+        ...
+
+    @property
+    def build(self) -> str:
+        """Exact versions, for example `llvmlite-0.50.0/llvm-22.1.0`."""
+        ...
+
+    @property
+    def flavors(self) -> tuple[str, ...]:
+        """The flavors it serves, for example `("llvm22",)`."""
+        ...
+
+    def compile(self, job: CompileJob) -> Compiled:
+        """Compile one kernel; may be called from several threads.
+
+        Raises ToolError with kernel, command and message. A failed job leaves the toolchain usable.
+        """
+        ...
