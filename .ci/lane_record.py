@@ -45,8 +45,10 @@ class LaneRecord:
     def note_skip(self, nodeid: str, expected_failure: str | None, longrepr: object) -> None:
         self.outcomes[nodeid] = "skipped"
         is_located = isinstance(longrepr, tuple) and len(longrepr) == 3
-        self.reasons[nodeid] = f"expected failure: {expected_failure}" if expected_failure is not None else str(
-            longrepr[2] if is_located else longrepr
+        self.reasons[nodeid] = (
+            f"expected failure: {expected_failure}"
+            if expected_failure is not None
+            else str(longrepr[2] if is_located else longrepr)
         )
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:

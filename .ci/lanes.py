@@ -59,7 +59,9 @@ class Record:
 def empty_lanes(records: Mapping[str, Record]) -> list[str]:
     """Name every lane in which no test was run to its end."""
     return [
-        f"lane {name} ran no test" for name, record in records.items() if not record.count("passed") + record.count("failed")
+        f"lane {name} ran no test"
+        for name, record in records.items()
+        if not record.count("passed") + record.count("failed")
     ]
 
 
@@ -69,13 +71,13 @@ def read_skips(text: str) -> dict[str, str]:
     rows = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
     if bare := [row[0] for row in rows if len(row) == 1]:
         raise SystemExit(f"a listed skip needs a reason: {', '.join(bare)}")
-    return {nodeid: reason for nodeid, reason in rows}
+    return {row[0]: row[1] for row in rows}
 
 
 def unlisted_skips(records: Mapping[str, Record], listed: Mapping[str, str]) -> list[str]:
     """Name every skip and expected failure that is not on the list."""
     return [
-        f"{nodeid} is skipped in lane {name} and not listed in .ci/skips.txt: {record.reasons.get(nodeid, 'no reason given')}"
+        f"{nodeid} is skipped in lane {name} and not listed in .ci/skips.txt: {record.reasons.get(nodeid, 'no reason')}"
         for name, record in records.items()
         for nodeid, outcome in record.outcomes.items()
         if outcome == "skipped" and nodeid not in listed and nodeid.split("::")[0] not in listed
@@ -95,16 +97,19 @@ def stale_skips(records: Mapping[str, Record], listed: Iterable[str]) -> list[st
 
 
 def holds_tests(path: Path) -> bool:
-    """Return whether a python file defines a test: a `test_…` function or a `Test…` class with one, at its top level."""
+    """Return whether a python file defines a test at its top level: a `test_…` function or a `Test…` class with one."""
     for node in ast.parse(path.read_text()).body:
         body = node.body if isinstance(node, ast.ClassDef) and node.name.startswith("Test") else [node]
-        if any(isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and member.name.startswith("test_") for member in body):
+        if any(
+            isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and member.name.startswith("test_")
+            for member in body
+        ):
             return True
     return False
 
 
 def test_files(root: Path, names: Iterable[str]) -> list[str]:
-    """Return the files that a lane must collect: those named as tests or benchmarks, and those that hold tests under `tests`."""
+    """Return the files that a lane must collect: named as tests or benchmarks, or holding tests under a `tests`."""
     found: list[str] = []
     for name in names:
         path = Path(name)
@@ -125,8 +130,11 @@ def project_files(root: Path) -> list[str]:
     """Return the python files that git knows or would add."""
     listing = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", "*.py"],
-        cwd=root, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     return sorted(name for name in set(listing.split("\0")) if name and (root / name).exists())
 
 

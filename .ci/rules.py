@@ -20,7 +20,12 @@ Finding = tuple[int, str]
 # Split, so that this file does not hold what it forbids.
 FORBIDDEN_TEXT = {
     "a path of one machine": re.compile(r"(?<![\w.$}])/(?:wor" r"k|far" r"m|roo" r"t|hom" r"e|tm" r"p)/\w"),
-    "the host of a package registry": re.compile(r"(?i)https?://[\w.-]*(?:registry|hosted|pypi|npmjs|debian)\b|pypi\." r"org|python" r"hosted|npmjs\." r"(?:org|com)"),
+    "the host of a package registry": re.compile(
+        r"(?i)https?://[\w.-]*(?:registry|hosted|pypi|npmjs|debian)\b|pypi\."
+        r"org|python"
+        r"hosted|npmjs\."
+        r"(?:org|com)"
+    ),
     "an index of packages": re.compile(r"--(?:extra-)?index" r"-url|find" r"-links"),
 }
 
@@ -36,7 +41,11 @@ def machine_and_registry_names(text: str) -> Iterator[Finding]:
 def arch_strings(text: str) -> Iterator[Finding]:
     """Find string constants that begin with an arch's name: core and families ask for facts, never for names."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lstrip().lower().startswith("gfx"):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value.lstrip().lower().startswith("gfx")
+        ):
             yield node.lineno, f"holds the arch name {node.value.strip()[:30]!r}; ask the arch for a fact instead"
 
 
@@ -60,9 +69,17 @@ def environment_reads(text: str) -> Iterator[Finding]:
             if read_name(name) in ENVIRONMENT:
                 allowed.add(environ)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv", "putenv") and node not in allowed:
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in ("environ", "environb", "getenv", "putenv")
+            and node not in allowed
+        ):
             yield node.lineno, f"os.{node.attr} for something else than {', '.join(ENVIRONMENT)}; make it a spec field"
-        if isinstance(node, ast.ImportFrom) and node.module == "os" and {"environ", "getenv"} & {name.name for name in node.names}:
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "os"
+            and {"environ", "getenv"} & {name.name for name in node.names}
+        ):
             yield node.lineno, "imports environ from os, where this rule cannot follow it; write os.environ"
 
 
@@ -75,7 +92,9 @@ def _named_reads(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr]]:
             yield getenv, name
         case ast.Subscript(value=ast.Attribute(attr="environ") as environ, slice=name):
             yield environ, name
-        case ast.Compare(left=name, ops=[ast.In() | ast.NotIn()], comparators=[ast.Attribute(attr="environ") as environ]):
+        case ast.Compare(
+            left=name, ops=[ast.In() | ast.NotIn()], comparators=[ast.Attribute(attr="environ") as environ]
+        ):
             yield environ, name
 
 
@@ -113,13 +132,16 @@ RULES: tuple[tuple[Rule, str], ...] = (
 
 def check(name: str, text: str) -> list[str]:
     """Return the findings of every rule that holds for the file `name` (a path from the root) with content `text`."""
-    found = [f"{name}: is named for nothing it holds"] if re.match(r".*/src/.*\.py", name) and nameless_module(name) else []
+    found = (
+        [f"{name}: is named for nothing it holds"] if re.match(r".*/src/.*\.py", name) and nameless_module(name) else []
+    )
     for rule, where in RULES:
         if re.fullmatch(where, name):
             try:
                 found += [f"{name}:{line}: {what}" for line, what in rule(text)]
             except SyntaxError as error:
-                found.append(f"{name}:{error.lineno}: is no python {sys.version_info.major}.{sys.version_info.minor}: {error.msg}")
+                running = f"{sys.version_info.major}.{sys.version_info.minor}"
+                found.append(f"{name}:{error.lineno}: is no python {running}: {error.msg}")
                 break
     return found
 

@@ -4,8 +4,8 @@
     .ci/run lint wheels        these, after install
     .ci/run --here lint        in this checkout, with what is not committed
 
-The commands that the README shows in its block marked `<!-- ci runs this block -->` are stages of their own, run as they stand there.
-Exit status 0 only if every stage passed within the total. Standard library only: this file runs before anything is installed.
+The commands in the README's block marked `<!-- ci runs this block -->` are stages of their own, run as they stand.
+Exit status 0 only if every stage passed within the total. Standard library only: this runs before any install.
 """
 
 import argparse
@@ -52,7 +52,9 @@ class Result:
 def readme_commands(readme: str) -> list[str]:
     """Return the commands of the README's marked block, one per line; a lost block or command is an error."""
     blocks = re.findall(re.escape(README_MARK) + r"\n+```\w*\n(.*?)```", readme, re.DOTALL)
-    commands = [line.strip() for block in blocks for line in block.splitlines() if line.strip() and not line.startswith("#")]
+    commands = [
+        line.strip() for block in blocks for line in block.splitlines() if line.strip() and not line.startswith("#")
+    ]
     for needed in ("make demo", "make test", "kinfolk verify "):
         if not any(needed in command for command in commands):
             raise SystemExit(f"the README's block marked {README_MARK} lacks `{needed.strip()}`")
@@ -79,7 +81,7 @@ def stages(readme: str) -> list[Stage]:
 
 
 def install_tools() -> str:
-    """Return the shell command that brings the missing tools, or an empty one; without a way to bring them, say so and fail."""
+    """Return the shell command that brings the missing tools; where nothing can, it says so and fails."""
     missing = {tool: package for tool, package in TOOLS.items() if not shutil.which(tool)}
     if not missing:
         return "true"
@@ -92,7 +94,11 @@ def install_tools() -> str:
 
 def clean_environment(clone: Path) -> dict[str, str]:
     """Return this environment without settings that could change what is tested, and with an empty cache."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("KINFOLK_", "PYTEST_", "PYTHONPATH", "VIRTUAL_ENV"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("KINFOLK_", "PYTEST_", "PYTHONPATH", "VIRTUAL_ENV"))
+    }
     return {**kept, "KINFOLK_CACHE_DIR": str(clone / ".ci" / "out" / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -102,8 +108,11 @@ def run_stage(stage: Stage, clone: Path, environment: Mapping[str, str]) -> Resu
     started = time.monotonic()
     process = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", stage.command],
-        cwd=clone, env=dict(environment), stdin=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        cwd=clone,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         status = process.wait(timeout=60 * PATIENCE * max(stage.minutes, 1))
     except subprocess.TimeoutExpired:
@@ -138,13 +147,22 @@ def closing_lines(results: Sequence[Result], counts: Mapping[str, int], seconds:
     """Return the table, the verdict and pytest's closing line over all lanes; and whether everything passed."""
     lines = ["", f"{'stage':<22}{'seconds':>9}{'budget':>9}"]
     for result in results:
-        rows = [(result.stage.name, result.seconds, result.stage.minutes, "ok" if result.status == 0 else f"FAILED ({result.status})")]
+        rows = [
+            (
+                result.stage.name,
+                result.seconds,
+                result.stage.minutes,
+                "ok" if result.status == 0 else f"FAILED ({result.status})",
+            )
+        ]
         rows += [(f"  {name}", part, minutes, "") for name, part, minutes in result.parts]
         for name, spent, minutes, verdict in rows:
             over = "" if spent <= 60 * minutes else "  over"
             lines.append(f"{name:<22}{spent:>9.0f}{60 * minutes:>9.0f}  {verdict}{over}".rstrip())
     late = full and seconds > 60 * TOTAL_MINUTES
-    lines.append(f"{'total':<22}{seconds:>9.0f}{60 * TOTAL_MINUTES:>9.0f}  {'FAILED: over the total' if late else ''}".rstrip())
+    lines.append(
+        f"{'total':<22}{seconds:>9.0f}{60 * TOTAL_MINUTES:>9.0f}  {'FAILED: over the total' if late else ''}".rstrip()
+    )
     broken = [result.stage.name for result in results if result.status]
     no_test = full and counts["passed"] == 0
     passed = not broken and not late and not no_test

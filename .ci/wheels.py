@@ -1,7 +1,7 @@
-"""Build every wheel, install the wheels alone into a fresh environment, and run the smoke test and each distribution's own tests there.
+"""Build every wheel, install the wheels alone into a fresh environment, smoke-test them and run their tests there.
 
-The work folder lies outside the checkout, so nothing of the source tree can be imported: what passes here is in the wheels.
-Runs in the development environment, whose build backend it uses; the network is needed for third-party dependencies only.
+The work folder lies outside the checkout, so nothing of the source tree can be imported: what passes here is in the
+wheels. Runs in the development environment, whose build backend it uses; only third-party packages come from an index.
 """
 
 import json
@@ -10,83 +10,106 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
 import venv
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from lanes import SKIPS, Record, read_skips, unlisted_skips
+
 ROOT = Path(__file__).resolve().parent.parent
-VERIFY = (
-    "verify", "mla", "--arch", "gfx942", "num_heads=16", "num_seqs=2", "total_q=2", "max_seqlen_q=1", "max_seqlen_k=40",
-    "absorbed_query=true", "--json",
-)  # fmt: skip
+VERIFY = "verify mla --arch gfx942 num_heads=16 num_seqs=2 total_q=2 max_seqlen_q=1 max_seqlen_k=40 absorbed_query=true"
 
 
 def projects(root: Path) -> list[Path]:
     """Return the folder of every distribution, the root's last."""
-    found = [path.parent for pattern in ("core", "runtime", "arch/*", "plugins/*") for path in root.glob(f"{pattern}/pyproject.toml")]
+    found = [
+        path.parent
+        for pattern in ("core", "runtime", "arch/*", "plugins/*")
+        for path in root.glob(f"{pattern}/pyproject.toml")
+    ]
     return [*sorted(found), root]
 
 
-def run(command: Sequence[str | Path], cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run a command as a stranger's shell would: without our paths in the environment."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    print("$", *(Path(command[0]).name, *command[1:]), flush=True)
-    return subprocess.run([str(word) for word in command], cwd=cwd, env=environment, text=True, **options)  # type: ignore[call-overload]
+def run(command: Sequence[str | Path], cwd: Path, **settings: str) -> None:
+    """Run a command as a stranger's shell would, without our paths in the environment; a failure raises."""
+    subprocess.run(list(map(str, command)), cwd=cwd, env=environment(**settings), check=True)
+
+
+def answer(command: Sequence[str | Path], cwd: Path) -> tuple[int, str]:
+    """Run a command likewise and return its exit status and what it printed."""
+    ended = subprocess.run(list(map(str, command)), cwd=cwd, env=environment(), stdout=subprocess.PIPE, check=False)
+    return ended.returncode, ended.stdout.decode()
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """Return this environment without what points into the checkout."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")} | settings
 
 
 def build(wheelhouse: Path) -> list[Path]:
-    """Build a wheel of every distribution; each must hold its own version and, except the root's, a package with its type marker."""
+    """Build a wheel of every distribution: all of one version and, the root's excepted, each with typed packages."""
     for project in projects(ROOT):
-        run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", wheelhouse, project], ROOT, check=True, stdout=subprocess.DEVNULL)
+        run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", wheelhouse, project], ROOT)
     wheels = sorted(wheelhouse.glob("*.whl"))
     if len(wheels) != len(projects(ROOT)):
-        raise SystemExit(f"{len(projects(ROOT))} distributions gave {len(wheels)} wheels: {[wheel.name for wheel in wheels]}")
+        raise SystemExit(f"{len(projects(ROOT))} distributions gave the wheels {[wheel.name for wheel in wheels]}")
+    if len(versions := {wheel.name.split("-")[1] for wheel in wheels}) != 1:
+        raise SystemExit(f"the wheels have more than one version: {versions}")
+    for wheel in wheels:
+        packages = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist() if "/__init__.py" in name}
+        untyped = [name for name in packages if f"{name}/py.typed" not in zipfile.ZipFile(wheel).namelist()]
+        if untyped or (not packages and wheel.name.split("-")[0] != "kinfolk"):
+            raise SystemExit(f"{wheel.name} holds {sorted(packages) or 'no package'}; without py.typed: {untyped}")
     return wheels
 
 
 def fresh_environment(folder: Path, wheels: Sequence[Path]) -> Path:
-    """Install the wheels by path, so that nothing of that name from an index can take their place, and the test tools."""
+    """Install the test tools and the wheels, these by path: nothing of their name on an index can take their place."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["test"]
-    run([python, "-m", "pip", "install", "--quiet", *wheels, *tools], folder, check=True)
-    run([python, "-m", "pip", "check"], folder, check=True)
+    run([python, "-m", "pip", "install", "--quiet", *wheels, *tools], folder)
+    run([python, "-m", "pip", "check"], folder)
     return python
 
 
 def smoke(python: Path, empty: Path) -> None:
     """Import, list and verify from an empty folder; what is imported must come from the fresh environment."""
-    where = run([python, "-c", "import kinfolk, kinfolk_runtime; print(kinfolk.__file__, kinfolk_runtime.__file__, sep='\\n')"], empty, check=True, stdout=subprocess.PIPE)
-    for path in where.stdout.split():
-        if not Path(path).resolve().is_relative_to(python.parent.parent.resolve()):
-            raise SystemExit(f"the smoke test imported {path}, which is not from the wheels")
+    statement = "import kinfolk, kinfolk_runtime; print(kinfolk.__file__, kinfolk_runtime.__file__, sep='\\n')"
+    status, places = answer([python, "-c", statement], empty)
+    inside = [Path(place).resolve().is_relative_to(python.parent.parent.resolve()) for place in places.splitlines()]
+    if status or inside != [True, True]:
+        raise SystemExit(f"the smoke test imported (exit {status}) {places.split()}, not what the wheels hold")
     kinfolk = python.parent / "kinfolk"
-    listed = json.loads(run([kinfolk, "list", "--json"], empty, check=True, stdout=subprocess.PIPE).stdout)
-    if missing := [name for name in ("mla", "gfx942") if f'"{name}"' not in json.dumps(listed)]:
-        raise SystemExit(f"kinfolk list does not name {missing}: {listed}")
-    verified = run([kinfolk, *VERIFY], empty, stdout=subprocess.PIPE)
-    report = json.loads(verified.stdout or "{}")
-    if verified.returncode or report.get("status") != "pass" or not report.get("kernels"):
-        raise SystemExit(f"kinfolk verify from the wheels did not pass (exit {verified.returncode}): {json.dumps(report)[:2000]}")
+    status, listed = answer([kinfolk, "list", "--json"], empty)
+    if status or (missing := [name for name in ("mla", "gfx942") if f'"{name}"' not in listed]):
+        raise SystemExit(
+            f"kinfolk list (exit {status}) does not name {missing if status == 0 else 'anything'}: {listed}"
+        )
+    status, text = answer([kinfolk, *VERIFY.split(), "--json"], empty)
+    report = json.loads(text or "{}")
+    if status or report.get("status") != "pass" or not report.get("kernels") or not report.get("scenarios"):
+        raise SystemExit(f"kinfolk verify from the wheels did not pass (exit {status}): {text[:3000]}")
 
 
 def own_tests(python: Path, work: Path) -> None:
-    """Run each distribution's tests, copied out of the tree; the lanes that compile and simulate ran in the tree already."""
+    """Run each distribution's tests, copied out of the tree; what compiles and simulates ran in the tree already."""
     shutil.copy(ROOT / "pyproject.toml", work)
-    shutil.copytree(ROOT / ".ci", work / ".ci", ignore=shutil.ignore_patterns("out"))
-    for project in projects(ROOT)[:-1]:
-        if not (project / "tests").is_dir():
-            raise SystemExit(f"{project.relative_to(ROOT)} ships no tests")
-        shutil.copytree(project / "tests", work / project.relative_to(ROOT) / "tests")
-    folders = [f"{project.relative_to(ROOT)}/tests" for project in projects(ROOT)[:-1]]
-    command = [
-        "-m", "pytest", "-q", "-n", "auto", "-p", "no:benchmark", "-p", "no:cacheprovider", "-m", "not compile and not simulate", *folders,
-    ]  # fmt: skip
-    started = time.monotonic()
-    run([python, *command], work, check=True)
-    print(f"tests against the wheels: {time.monotonic() - started:.0f} s")
+    folders = [project.relative_to(ROOT) / "tests" for project in projects(ROOT)[:-1]]
+    for folder in folders:
+        shutil.copytree(ROOT / folder, work / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    record = work / "record.json"
+    plugin = ("-p", "lane_record", "--lane-record", record)
+    lane = ("-n", "auto", "-p", "no:benchmark", "-p", "no:cacheprovider", "-m", "not compile and not simulate")
+    run([python, "-m", "pytest", "-q", *plugin, *lane, *folders], work, PYTHONPATH=str(ROOT / ".ci"))
+    records = {"wheels": Record.read(record)}
+    found = unlisted_skips(records, read_skips(SKIPS.read_text()))
+    ran = {Path(nodeid).parts[: len(folder.parts)] for folder in folders for nodeid in records["wheels"].outcomes}
+    found += [f"{folder} holds no test that runs against the wheel" for folder in folders if folder.parts not in ran]
+    if found:
+        raise SystemExit("\n".join(found))
 
 
 def main() -> int:

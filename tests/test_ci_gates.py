@@ -1,4 +1,4 @@
-"""CI's gates fail on what they exist for: each is shown a run that must not pass, made by pytest itself where it can be."""
+"""CI's gates fail on what they exist for: each is shown a run that must not pass, of pytest where it can be."""
 
 import json
 import os
@@ -30,7 +30,20 @@ def record(request, lanes, root: Path, tmp_path_factory):
     for name, text in PLANTED.items():
         (folder / name).write_text(text)
     path = folder / "record.json"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark", "-p", "lane_record", "--lane-record", str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:benchmark",
+        "-p",
+        "lane_record",
+        "--lane-record",
+        str(path),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(root / ".ci")}
     environment.pop("PYTEST_XDIST_WORKER", None)
     subprocess.run([*command, *request.param], cwd=folder, env=environment, check=True, capture_output=True)
@@ -54,7 +67,9 @@ def test_every_kind_of_skip_is_named_with_its_reason(lanes, record):
 def test_a_listed_skip_passes_and_a_listed_name_that_skips_nothing_does_not(lanes, record):
     listed = lanes.read_skips("# a remark\ntest_skips.py::test_it  the tool is not packaged\ntest_plain.py  gone\n")
     assert not any("test_skips.py" in line for line in lanes.unlisted_skips({"unit": record}, listed))
-    assert lanes.stale_skips({"unit": record}, listed) == ["test_plain.py is listed in .ci/skips.txt but was not skipped"]
+    assert lanes.stale_skips({"unit": record}, listed) == [
+        "test_plain.py is listed in .ci/skips.txt but was not skipped"
+    ]
 
 
 def test_a_listed_skip_needs_a_reason(lanes):
@@ -120,7 +135,9 @@ def result(stages, name, status=0, seconds=1.0):
 )
 def test_the_verdict(ci_module, statuses, counts, seconds, verdict):
     stages = ci_module("stages")
-    text, passed = stages.closing_lines([result(stages, f"s{i}", status) for i, status in enumerate(statuses)], counts, seconds, full=True)
+    text, passed = stages.closing_lines(
+        [result(stages, f"s{i}", status) for i, status in enumerate(statuses)], counts, seconds, full=True
+    )
     assert passed is verdict
     assert text.splitlines()[-1].strip("= ").endswith(f"in {seconds:.2f}s")
 
@@ -136,7 +153,11 @@ def test_the_budgets_add_up_to_the_total(ci_module, root: Path):
 def test_a_readme_without_its_commands_is_refused(ci_module):
     stages = ci_module("stages")
     whole = f"{stages.README_MARK}\n```sh\nmake demo\nmake test\n.venv/bin/kinfolk verify mla\n```\n"
-    assert [stage.name for stage in map(stages.readme_stage, stages.readme_commands(whole))] == ["demo", "test", "kinfolk verify"]
+    assert [stage.name for stage in map(stages.readme_stage, stages.readme_commands(whole))] == [
+        "demo",
+        "test",
+        "kinfolk verify",
+    ]
     for lost in ("make demo\n", "make test\n", stages.README_MARK):
         with pytest.raises(SystemExit, match="README"):
             stages.readme_commands(whole.replace(lost, ""))

@@ -17,13 +17,16 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 
 def imported_by(statement: str) -> set[str]:
-    """Return the top-level names of the modules that a statement imports in a fresh interpreter, KINFOLK_… settings left as they are."""
+    """Return the top-level names of the modules that a statement imports in a fresh interpreter."""
     probe = [sys.executable, "-c", PROBE.format(statement=statement)]
-    return {name.split(".")[0] for name in json.loads(subprocess.run(probe, capture_output=True, text=True, check=True).stdout)}
+    return {
+        name.split(".")[0]
+        for name in json.loads(subprocess.run(probe, capture_output=True, text=True, check=True).stdout)
+    }
 
 
 def heavy(names: set[str]) -> set[str]:
-    """Return what of `names` has no place in a plain import: heavy third-party packages and every other distribution of ours."""
+    """Return what of `names` has no place in a plain import: heavy packages, and our other distributions."""
     return {name for name in names if name in HEAVY or name.startswith("kinfolk_")}
 
 
