@@ -14,7 +14,7 @@ PLANTED = {
     "test_skips_in_body.py": "import pytest\ndef test_it(): pytest.skip('tired')\n",
     "test_module_skips.py": "import pytest\npytest.importorskip('no_such_module_at_all')\ndef test_it(): pass\n",
     "test_expected_failure.py": "import pytest\n@pytest.mark.xfail(reason='broken')\ndef test_it(): assert False\n",
-    "test_unexpected_pass.py": "import pytest\n@pytest.mark.xfail(reason='mended', strict=False)\ndef test_it(): pass\n",
+    "test_unexpected_pass.py": "import pytest\n@pytest.mark.xfail(reason='mended', strict=0)\ndef test_it(): pass\n",
 }
 
 
