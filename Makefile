@@ -39,10 +39,8 @@ sweep: $(INSTALLED)
 	$(BIN)/kinfolk resources --all
 
 lint: $(INSTALLED)
-	$(BIN)/ruff check .
-	$(BIN)/python .ci/rules.py
-	$(BIN)/python .ci/import_contracts.py
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	@status=0; for check in 'ruff check .' 'python .ci/rules.py' 'python .ci/import_contracts.py' 'pyright --pythonpath $(BIN)/python'; do \
+		echo "$(BIN)/$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
 # What is checked before anything lands: the stages, in a clean clone of HEAD, with time beside budget.
 ci:

@@ -83,7 +83,7 @@ def main() -> int:
         path = Path(folder) / "contracts.ini"
         path.write_text(text)
         tool = Path(sys.executable).parent / "lint-imports"
-        return subprocess.run([tool, "--config", path, "--no-cache"], cwd=folder, check=False).returncode
+        return subprocess.run([tool, path, "--no-cache", "--no-logo"], cwd=folder, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import argparse
 import ast
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -66,12 +67,25 @@ def empty_lanes(records: Mapping[str, Record]) -> list[str]:
 
 
 def read_skips(text: str) -> dict[str, str]:
-    """Return reason by node id (or by file) of the skips that are agreed on: one `NODEID  REASON` per line."""
+    """Return reason by node id (or test without its parameters, or file) of the skips that are agreed on.
+
+    One `NODEID  REASON` per line; a reason `without TOOL: ...` holds only where that command is not installed.
+    """
     lines = [line.strip() for line in text.splitlines()]
     rows = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
     if bare := [row[0] for row in rows if len(row) == 1]:
         raise SystemExit(f"a listed skip needs a reason: {', '.join(bare)}")
-    return {row[0]: row[1] for row in rows}
+    return {row[0]: row[1] for row in rows if not tool_is_there(row[1])}
+
+
+def tool_is_there(reason: str) -> bool:
+    """Return whether a reason `without TOOL: ...` does not hold, since the tool is installed."""
+    return reason.startswith("without ") and shutil.which(reason.split()[1].rstrip(":")) is not None
+
+
+def entries_for(nodeid: str) -> set[str]:
+    """Return what an entry of the list may call a test: its node id, the same without parameters, its file."""
+    return {nodeid, nodeid.split("[")[0], nodeid.split("::")[0]}
 
 
 def unlisted_skips(records: Mapping[str, Record], listed: Mapping[str, str]) -> list[str]:
@@ -80,7 +94,7 @@ def unlisted_skips(records: Mapping[str, Record], listed: Mapping[str, str]) -> 
         f"{nodeid} is skipped in lane {name} and not listed in .ci/skips.txt: {record.reasons.get(nodeid, 'no reason')}"
         for name, record in records.items()
         for nodeid, outcome in record.outcomes.items()
-        if outcome == "skipped" and nodeid not in listed and nodeid.split("::")[0] not in listed
+        if outcome == "skipped" and entries_for(nodeid).isdisjoint(listed)
     ]
 
 
@@ -91,7 +105,7 @@ def stale_skips(records: Mapping[str, Record], listed: Iterable[str]) -> list[st
         for record in records.values()
         for nodeid, outcome in record.outcomes.items()
         if outcome == "skipped"
-        for name in (nodeid, nodeid.split("::")[0])
+        for name in entries_for(nodeid)
     }
     return [f"{nodeid} is listed in .ci/skips.txt but was not skipped" for nodeid in listed if nodeid not in skipped]
 

@@ -72,6 +72,15 @@ def test_a_listed_skip_passes_and_a_listed_name_that_skips_nothing_does_not(lane
     ]
 
 
+def test_a_skip_without_a_tool_is_taken_only_where_the_tool_is_missing(lanes):
+    record = lanes.Record({"test_a.py::test_it[x]": "skipped"}, {})
+    there = Path(sys.executable)
+    for tool, findings in (("no-such-tool-at-all", 0), (there, 1)):
+        listed = lanes.read_skips(f"test_a.py::test_it  without {tool}: compares with it\n")
+        assert len(lanes.unlisted_skips({"unit": record}, listed)) == findings
+        assert lanes.stale_skips({"unit": record}, listed) == []
+
+
 def test_a_listed_skip_needs_a_reason(lanes):
     with pytest.raises(SystemExit, match=r"needs a reason: test_a\.py"):
         lanes.read_skips("test_a.py\n")

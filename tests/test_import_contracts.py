@@ -55,7 +55,7 @@ def lint_imports(ci_module, folder: Path) -> subprocess.CompletedProcess[str]:
     (folder / "contracts.ini").write_text(ci_module("import_contracts").configuration(folder))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(folder / part / "..") for part in PARTS)}
     tool = Path(sys.executable).parent / "lint-imports"
-    command = [sys.executable, "-S", "-c", RUN.format(path=sys.path), "--config", "contracts.ini", "--no-cache"]
+    command = [sys.executable, "-S", "-c", RUN.format(path=sys.path), "contracts.ini", "--no-cache"]
     assert tool.exists()
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
