@@ -5,15 +5,16 @@ from __future__ import annotations
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from kinfolk.errors import IllegalOp, InternalError, IRError
+from kinfolk.ir.meaning import Control
 from kinfolk.ir.op import Attribute, OpDef, OpTable
-from kinfolk.ir.types import I1, F32, DataType, ScalarType, Type, VectorType, element_type
+from kinfolk.ir.types import F32, I1, DataType, ScalarType, Type, VectorType, element_type
 from kinfolk.ir.value import Kernel, Location, Operation, Region, Value
 from kinfolk.parameters import Parameter
 
@@ -46,8 +47,6 @@ def float_bits(value: float, type_: ScalarType) -> int:
             raise IRError(f"{value!r} is not exact in bf16")
         return bits >> 16
     raise IRError(f"constants of {type_} are given as bits")
-
-
 
 
 class Builder:
@@ -96,14 +95,16 @@ class Builder:
     ) -> Operation:
         """Append an op: literals become constants of the first operand's type, missing attributes take their default."""
         if definition.name not in self.table or self.table[definition.name] is not definition:
-            raise IllegalOp(f"{definition.name} is not an op of {self._arch_name}; it has: {self._near(definition.name)}")
+            raise IllegalOp(
+                f"{definition.name} is not an op of {self._arch_name}; it has: {self._near(definition.name)}"
+            )
         if instead := self._lacks(definition.name):
             raise IllegalOp(f"{definition.name} is not legal on {self._arch_name}: {instead}")
         values = self._values(definition, operands)
         complete = complete_attributes(definition, attributes)
         try:
             check_arity(definition, len(values))
-            types = definition.result(tuple(value.type for value in values), complete)
+            types = infer_results(definition, tuple(value.type for value in values), complete, regions)
         except IRError as error:
             raise IRError(f"{definition.name}: {error} (at {_location()})") from None
         operation = Operation(definition, values, complete, types, regions, _location())
@@ -114,7 +115,10 @@ class Builder:
 
     def _near(self, name: str) -> str:
         dialect = name.partition(".")[0]
-        return ", ".join(op.name for op in self.table if op.name.startswith(dialect + ".")) or f"no op of dialect {dialect}"
+        return (
+            ", ".join(op.name for op in self.table if op.name.startswith(dialect + "."))
+            or f"no op of dialect {dialect}"
+        )
 
     def _values(self, definition: OpDef, operands: Sequence[Value | int | float]) -> tuple[Value, ...]:
         known = [operand for operand in operands if isinstance(operand, Value)]
@@ -128,7 +132,7 @@ class Builder:
         return tuple(operand if isinstance(operand, Value) else self.constant(operand, model) for operand in operands)
 
     @contextmanager
-    def inside(self, region: Region) -> Iterator[Region]:
+    def inside(self, region: Region) -> Generator[Region]:
         """Append to `region` meanwhile."""
         outer, self._region = self._region, region
         try:
@@ -139,8 +143,6 @@ class Builder:
     def place_constants(self, body: Region) -> None:
         """Put the constants at the start of the kernel's body, in order of first use."""
         body.operations[:0] = self._constant_ops
-
-
 
 
 def complete_attributes(definition: OpDef, given: Mapping[str, Any]) -> dict[str, Attribute]:
@@ -157,6 +159,23 @@ def complete_attributes(definition: OpDef, given: Mapping[str, Any]) -> dict[str
         attribute.check(definition.name, value)
         complete[name] = value
     return complete
+
+
+def infer_results(
+    definition: OpDef, operands: tuple[Type, ...], attributes: Mapping[str, Any], regions: tuple[Region, ...]
+) -> tuple[Type, ...]:
+    """Return the result types of an op; a branch gives what its regions yield. Raise `IRError` where operands do not fit."""
+    types = definition.result(operands, attributes)
+    if definition.meaning != Control("if"):
+        return types
+    yielded = [tuple(value.type for value in region.operations[-1].operands) for region in regions]
+    if len(yielded) != 2 or yielded[0] != yielded[1]:
+        raise IRError(f"the branches yield {' and '.join(_list(types) for types in yielded)}; they must agree")
+    return yielded[0]
+
+
+def _list(types: Sequence[Type]) -> str:
+    return ", ".join(map(str, types)) or "nothing"
 
 
 def check_arity(definition: OpDef, count: int) -> None:
@@ -220,7 +239,12 @@ def build_kernel(
         _local.builder = outer
     builder.place_constants(region)
     kernel = Kernel(
-        name=name, parameters=tuple(parameters), body=region, block=block, wave_size=arch.wave_size, attributes=dict(attributes or {})
+        name=name,
+        parameters=tuple(parameters),
+        body=region,
+        block=block,
+        wave_size=arch.wave_size,
+        attributes=dict(attributes or {}),
     )
     verify(kernel)
     return kernel

@@ -142,7 +142,9 @@ class NumpyAlgebra:
 
     def sext(self, x: NumpyLane, type_: ScalarType) -> NumpyLane:
         dtype = storage_dtype(type_)
-        signed = -x.data.astype(f"i{dtype.itemsize}") if x.type.bits == 1 else _signed(x.data).astype(f"i{dtype.itemsize}")
+        signed = (
+            -x.data.astype(f"i{dtype.itemsize}") if x.type.bits == 1 else _signed(x.data).astype(f"i{dtype.itemsize}")
+        )
         return NumpyLane(type_, signed.view(dtype))
 
     def unsigned_less(self, a: NumpyLane, b: NumpyLane | int) -> NumpyLane:
@@ -152,7 +154,9 @@ class NumpyAlgebra:
         x, y = _signed(a.data), _signed(b.data)
         quotient = x // y
         exact = quotient * y == x
-        return NumpyLane(a.type, np.where(~exact & ((x < 0) != (y < 0)), quotient + 1, quotient).astype(x.dtype).view(a.data.dtype))
+        return NumpyLane(
+            a.type, np.where(~exact & ((x < 0) != (y < 0)), quotient + 1, quotient).astype(x.dtype).view(a.data.dtype)
+        )
 
     def udiv(self, a: NumpyLane, b: NumpyLane) -> NumpyLane:
         return NumpyLane(a.type, a.data // b.data)
@@ -172,7 +176,9 @@ class NumpyAlgebra:
     def to_int(self, x: NumpyLane, type_: ScalarType) -> NumpyLane:
         low, high = -(1 << (type_.bits - 1)), (1 << (type_.bits - 1)) - 1
         wide = np.trunc(np.nan_to_num(x.data.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
-        clipped = np.where(wide >= high, high, np.where(wide <= low, low, np.clip(wide, -(2.0**62), 2.0**62).astype(np.int64)))
+        clipped = np.where(
+            wide >= high, high, np.where(wide <= low, low, np.clip(wide, -(2.0**62), 2.0**62).astype(np.int64))
+        )
         return NumpyLane(type_, clipped.astype(np.int64).astype(f"i{type_.bits // 8}").view(storage_dtype(type_)))
 
     def to_float(self, x: NumpyLane, type_: ScalarType) -> NumpyLane:
@@ -223,5 +229,3 @@ def fma_f32(a: Array, b: Array, c: Array) -> Array:
     away = (error > 0) == (total > 0)  # the exact sum lies beyond `total`, away from zero
     odd = np.where(inexact & even, np.where(away, bits + 1, bits - 1), bits)
     return odd.view(np.float64).astype(np.float32)
-
-

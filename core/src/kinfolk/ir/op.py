@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import attrs
 
 from kinfolk.errors import IllegalOp, InternalError, IRError
-from kinfolk.ir.meaning import Control, LaneFunction, LanePermutation, Matrix, Meaning, MemoryAccess, ScheduleMarker
+from kinfolk.ir.meaning import Meaning, MemoryAccess, ScheduleMarker
 from kinfolk.ir.types import DataType, Type
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class AttributeDef:
 
 
 def _is_ints(value: object) -> bool:
-    return isinstance(value, tuple) and all(type(item) is int for item in value)  # pyright: ignore[reportUnknownVariableType]
+    return isinstance(value, tuple) and all(type(item) is int for item in cast("tuple[object, ...]", value))
 
 
 _KINDS: dict[str, Callable[[object], bool]] = {
@@ -117,13 +117,17 @@ class OpDef:
         dialect, _, op = self.name.partition(".")
         if not dialect.isidentifier() or not op.isidentifier():
             raise InternalError(f"an op is named dialect.op, got {self.name!r}")
-        if not isinstance(self.meaning, (LaneFunction, LanePermutation, MemoryAccess, Matrix, Control, ScheduleMarker)):
+        if not _is_meaning(self.meaning):
             raise InternalError(f"{self.name} does not register: it has no meaning")
-        if not callable(self.lowering) and not isinstance(self.lowering, BySelectedTarget):
+        if not _is_lowering(self.lowering):
             raise InternalError(f"{self.name} does not register: it has no lowering")
         if not callable(self.result):
             raise InternalError(f"{self.name} does not register: it has no result rule")
-        if isinstance(self.meaning, MemoryAccess) and not self.effects and self.meaning.action in ("load", "store", "atomic_add"):
+        if (
+            isinstance(self.meaning, MemoryAccess)
+            and not self.effects
+            and self.meaning.action in ("load", "store", "atomic_add")
+        ):
             raise InternalError(f"{self.name} does not register: it accesses memory and declares no effect")
 
     def __call__(self, *operands: Value | int | float, **attributes: Any) -> Value:
@@ -145,6 +149,14 @@ class OpDef:
     def pure(self) -> bool:
         """Whether the op only computes its results."""
         return not self.effects and self.regions == 0 and not isinstance(self.meaning, ScheduleMarker)
+
+
+def _is_meaning(value: object) -> bool:
+    return isinstance(value, Meaning)
+
+
+def _is_lowering(value: object) -> bool:
+    return callable(value) or isinstance(value, BySelectedTarget)
 
 
 class OpTable:

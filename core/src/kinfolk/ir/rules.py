@@ -58,7 +58,9 @@ def same_integer(types: Types, _: Attributes) -> Types:
 def same_float(types: Types, _: Attributes) -> Types:
     """f32 or f64 of one type give that type."""
     type_ = all_equal(types)
-    expect(element_type(type_).name in ARITHMETIC_FLOATS, f"takes f32 or f64 (convert narrow floats first), got {type_}")
+    expect(
+        element_type(type_).name in ARITHMETIC_FLOATS, f"takes f32 or f64 (convert narrow floats first), got {type_}"
+    )
     return (type_,)
 
 
@@ -86,7 +88,9 @@ def select(types: Types, _: Attributes) -> Types:
     condition, a, b = types
     expect(a == b, f"chooses between values of one type, got {a} and {b}")
     value = data(a, "a choice")
-    expect(condition in (I1, with_element(value, I1)), f"condition of {a} is i1 or one i1 per component, got {condition}")
+    expect(
+        condition in (I1, with_element(value, I1)), f"condition of {a} is i1 or one i1 per component, got {condition}"
+    )
     return (a,)
 
 
@@ -98,7 +102,10 @@ def widen_to_target(kind: str, wider: bool) -> Any:
         expect(isinstance(target, ScalarType) and target.kind == kind, f"converts to {kind} types, got {target}")
         bits = element_type(source).bits
         expect(element_type(source).kind == kind, f"converts from {kind} types, got {source}")
-        expect(target.bits > bits if wider else target.bits < bits, f"{source} to {target} is not {'wider' if wider else 'narrower'}")
+        expect(
+            target.bits > bits if wider else target.bits < bits,
+            f"{source} to {target} is not {'wider' if wider else 'narrower'}",
+        )
         return (with_element(source, target),)
 
     return rule
@@ -109,7 +116,10 @@ def change_kind(source_kind: str, target_kind: str) -> Any:
 
     def rule(types: Types, attributes: Attributes) -> Types:
         source, target = data(types[0], "the operand"), attributes["to"]
-        expect(element_type(source).kind == source_kind and target.kind == target_kind, f"converts {source_kind} to {target_kind}, got {source} to {target}")
+        expect(
+            element_type(source).kind == source_kind and target.kind == target_kind,
+            f"converts {source_kind} to {target_kind}, got {source} to {target}",
+        )
         return (with_element(source, target),)
 
     return rule
@@ -120,7 +130,10 @@ def same_bits(types: Types, attributes: Attributes) -> Types:
     source, target = data(types[0], "the operand"), attributes["to"]
     source_bits = element_type(source).bits * component_count(source)
     target_bits = element_type(target).bits * component_count(target)
-    expect(source_bits == target_bits, f"a bitcast keeps the bits, got {source} ({source_bits}) to {target} ({target_bits})")
+    expect(
+        source_bits == target_bits,
+        f"a bitcast keeps the bits, got {source} ({source_bits}) to {target} ({target_bits})",
+    )
     return (target,)
 
 

@@ -52,12 +52,11 @@ class VectorType:
     """`count` scalars held by one lane."""
 
     element: ScalarType
-    count: int = attrs.field()
+    count: int
 
-    @count.validator
-    def _positive(self, _: object, value: int) -> None:
-        if value < 1:
-            raise IRError(f"a vector holds at least one element, got {value}")
+    def __attrs_post_init__(self) -> None:
+        if self.count < 1:
+            raise IRError(f"a vector holds at least one element, got {self.count}")
 
     def __str__(self) -> str:
         return f"vector<{self.count}x{self.element}>"

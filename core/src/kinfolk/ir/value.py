@@ -36,7 +36,9 @@ class Value:
         self.index = index
 
     def __bool__(self) -> bool:
-        raise TypeError("a device value has no truth value while a kernel is built; use if_else, select, or a Python constant")
+        raise TypeError(
+            "a device value has no truth value while a kernel is built; use if_else, select, or a Python constant"
+        )
 
     @property
     def scalar(self) -> ScalarType:

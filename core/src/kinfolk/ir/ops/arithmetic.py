@@ -143,7 +143,11 @@ def _compare(opcode: str) -> Any:
 
 
 @lane_op(
-    "core.icmp", "a b", rules.compare_integer, _compare("icmp"), attributes=(AttributeDef("predicate", "str", choices=_INTEGER_PREDICATES),)
+    "core.icmp",
+    "a b",
+    rules.compare_integer,
+    _compare("icmp"),
+    attributes=(AttributeDef("predicate", "str", choices=_INTEGER_PREDICATES),),
 )
 def icmp(m: Any, a: Any, b: Any, *, predicate: str) -> Any:
     match predicate:
@@ -170,7 +174,11 @@ def icmp(m: Any, a: Any, b: Any, *, predicate: str) -> Any:
 
 
 @lane_op(
-    "core.fcmp", "a b", rules.compare_float, _compare("fcmp"), attributes=(AttributeDef("predicate", "str", choices=_FLOAT_PREDICATES),)
+    "core.fcmp",
+    "a b",
+    rules.compare_float,
+    _compare("fcmp"),
+    attributes=(AttributeDef("predicate", "str", choices=_FLOAT_PREDICATES),),
 )
 def fcmp(m: Any, a: Any, b: Any, *, predicate: str) -> Any:
     match predicate:
@@ -273,7 +281,15 @@ def sqrt(m: Any, a: Any) -> Any:
 
 
 # Coefficients of 2^f on [-1/2, 1/2] by ascending power: the Taylor series of exp(f ln 2), good to 1.2e-7 relative.
-_EXP2 = (1.0, 0.6931471805599453, 0.24022650695910072, 0.05550410866482158, 0.009618129107628477, 0.0013333558146428443, 0.00015403530393381606)
+_EXP2 = (
+    1.0,
+    0.6931471805599453,
+    0.24022650695910072,
+    0.05550410866482158,
+    0.009618129107628477,
+    0.0013333558146428443,
+    0.00015403530393381606,
+)
 
 
 @lane_op("core.exp2", "x", rules.same_f32, BY_TARGET, issue="transcendental")

@@ -68,7 +68,9 @@ def intrinsic(function: str, flags: str = "") -> LowerToLlvm:
 
     def lower(w: LlvmWriter, op: Operation) -> None:
         returns = w.type(op.results[0].type)
-        result = w.call(returns, f"llvm.{function}.{overloaded(w, op)}", *(w.typed(operand) for operand in op.operands), flags=flags)
+        result = w.call(
+            returns, f"llvm.{function}.{overloaded(w, op)}", *(w.typed(operand) for operand in op.operands), flags=flags
+        )
         w.alias(op.results[0], result)
 
     return lower

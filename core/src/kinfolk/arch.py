@@ -1,0 +1,93 @@
+"""An arch as core sees it: facts by name, matrix atoms, ops, and how its kernels become code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kinfolk.errors import KinfolkError
+from kinfolk.ir.op import OpDef, OpTable
+from kinfolk.ir.ops import CORE_OPS
+from kinfolk.matrix import MatrixCatalog
+
+if TYPE_CHECKING:
+    from kinfolk.ir.value import Kernel
+    from kinfolk.spec import Spec
+    from kinfolk.usage import Usage
+
+Fact = int | str | bool
+
+
+class UnknownFact(KinfolkError, AttributeError):
+    """The arch declares no fact of that name; the message lists those it does."""
+
+
+@attrs.frozen(kw_only=True)
+class LoweredModule:
+    """A kernel as LLVM IR text, with the target it is written for."""
+
+    symbol: str
+    text: str
+    triple: str
+    cpu: str
+    features: str = ""
+    options: Mapping[str, str] = attrs.field(factory=dict[str, str])
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Arch:
+    """One instruction set. Families ask it for facts and atoms, never for its name.
+
+    `facts` are numbers and flags in the units of their names (`lds_bytes`, `compute_units`); they read as attributes too.
+    `target_ids` are the compiler's names of it. `ops` are its own ops, `lacking` portable ops it does not have with what to use
+    instead. `lower_kernel(kernel, arch, spec, llvm)` writes LLVM IR for an LLVM generation; `read_usage(object, symbol, arch)`
+    reads what the compiler produced.
+    """
+
+    name: str
+    target_ids: tuple[str, ...]
+    wave_size: int
+    facts: Mapping[str, Fact]
+    matrix: MatrixCatalog
+    ops: tuple[OpDef, ...] = ()
+    lacking: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    lower_kernel: Callable[[Kernel, Arch, Spec | None, int], LoweredModule]
+    read_usage: Callable[[bytes, str, Arch], Usage]
+
+    @cached_property
+    def op_table(self) -> OpTable:
+        """The portable ops and this arch's own."""
+        return OpTable(self.ops + tuple(atom.op for atom in self.matrix), parent=CORE_OPS)
+
+    def fact(self, name: str) -> Fact:
+        """Return a fact; raise `UnknownFact` for a name that is not declared."""
+        if name not in self.facts:
+            raise UnknownFact(f"{self.name} declares no fact {name!r}; it declares: {', '.join(sorted(self.facts))}")
+        return self.facts[name]
+
+    def __getattr__(self, name: str) -> int:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        value = self.fact(name)
+        if not isinstance(value, int):
+            raise UnknownFact(f"{self.name}.{name} is {value!r}, not a number; read it with fact({name!r})")
+        return value
+
+    def has(self, op: str) -> bool:
+        """Whether an op of this name is legal here."""
+        return op in self.op_table and op not in self.lacking
+
+    def lacks(self, op: str) -> str | None:
+        """Return what to use instead of a portable op this arch does not have; None for one it has."""
+        return self.lacking.get(op)
+
+    def lower(self, kernel: Kernel, spec: Spec | None, llvm: int) -> LoweredModule:
+        """Return the kernel as LLVM IR for the LLVM generation `llvm`."""
+        return self.lower_kernel(kernel, self, spec, llvm)
+
+    def usage(self, code: bytes, symbol: str) -> Usage:
+        """Return what the compiled kernel uses, read from its code object."""
+        return self.read_usage(code, symbol, self)

@@ -1,0 +1,84 @@
+"""The verifier: the rules of SSA and of the op table, checked on a finished kernel however it came about."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from kinfolk.errors import IRError
+from kinfolk.ir.builder import check_arity, complete_attributes, infer_results
+from kinfolk.ir.meaning import Control, MemoryAccess
+from kinfolk.ir.value import Kernel, Operation, Region, Value
+
+
+def verify(kernel: Kernel) -> None:
+    """Raise `IRError` naming the op and its source line unless `kernel` keeps every rule."""
+    if kernel.block <= 0 or kernel.block % kernel.wave_size:
+        raise IRError(f"{kernel.name}: block {kernel.block} is not a whole number of waves of {kernel.wave_size}")
+    if len({parameter.name for parameter in kernel.parameters}) != len(kernel.parameters):
+        raise IRError(f"{kernel.name}: two parameters have one name")
+    expected = tuple(parameter.type for parameter in kernel.parameters)
+    got = tuple(argument.type for argument in kernel.body.arguments)
+    if expected != got:
+        raise IRError(f"{kernel.name}: the body takes {_types(got)}, the parameters are {_types(expected)}")
+    _Verifier(kernel).region(kernel.body, set(), "return", top=True)
+
+
+class _Verifier:
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def region(self, region: Region, visible: set[Value], terminator: str, top: bool = False) -> None:
+        known = visible | set(region.arguments)
+        if not region.operations:
+            raise IRError(f"{self._kernel.name}: a region is empty; it ends in {terminator}")
+        for position, operation in enumerate(region.operations):
+            last = position + 1 == len(region.operations)
+            meaning = operation.definition.meaning
+            ends = isinstance(meaning, Control) and meaning.kind in ("yield", "return")
+            if ends != last or (last and isinstance(meaning, Control) and meaning.kind != terminator):
+                self._fail(operation, f"a region ends in exactly one {terminator}")
+            if isinstance(meaning, MemoryAccess) and meaning.action == "allocate" and not top:
+                self._fail(operation, "workgroup memory is allocated outside loops and branches")
+            self.operation(operation, known)
+            known.update(operation.results)
+
+    def operation(self, operation: Operation, known: set[Value]) -> None:
+        for index, operand in enumerate(operation.operands):
+            if operand not in known:
+                self._fail(operation, f"operand {index} is used where its value is not defined")
+        try:
+            check_arity(operation.definition, len(operation.operands))
+            complete = complete_attributes(operation.definition, operation.attributes)
+            if len(operation.regions) != operation.definition.regions:
+                raise IRError(f"has {operation.definition.regions} regions, got {len(operation.regions)}")
+            types = infer_results(
+                operation.definition, tuple(value.type for value in operation.operands), complete, operation.regions
+            )
+        except IRError as error:
+            self._fail(operation, str(error))
+        got = tuple(value.type for value in operation.results)
+        if types != got:
+            self._fail(operation, f"gives {_types(types)}, it is written as {_types(got)}")
+        self._regions(operation, known)
+
+    def _regions(self, operation: Operation, known: set[Value]) -> None:
+        meaning = operation.definition.meaning
+        for region in operation.regions:
+            self.region(region, known, "yield")
+        if isinstance(meaning, Control) and meaning.kind == "for":
+            (region,) = operation.regions
+            carried = tuple(value.type for value in operation.operands[3:])
+            arguments = tuple(value.type for value in region.arguments)
+            yielded = tuple(value.type for value in region.operations[-1].operands)
+            if arguments[1:] != carried or yielded != carried or arguments[:1] != (operation.operands[0].type,):
+                self._fail(
+                    operation,
+                    f"carries {_types(carried)}, its body takes {_types(arguments[1:])} and yields {_types(yielded)}",
+                )
+
+    def _fail(self, operation: Operation, message: str) -> NoReturn:
+        raise IRError(f"{self._kernel.name}: {operation.name}: {message} (at {operation.location})")
+
+
+def _types(types: tuple[object, ...]) -> str:
+    return ", ".join(map(str, types)) or "nothing"
