@@ -1,0 +1,67 @@
+"""What can be wrong with a plugin: one state per cause, one error per moment it shows."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import traceback
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Final
+
+from kinfolk.errors import PluginError
+
+KINDS: Final[tuple[str, ...]] = ("family", "arch", "policy", "executor", "toolchain", "command")
+"""The kinds of plugin, each an entry-point group of its own."""
+
+PLURALS: Final[dict[str, str]] = dict(
+    zip(KINDS, ("families", "archs", "policies", "executors", "toolchains", "commands"), strict=True)
+)
+
+
+class State(enum.StrEnum):
+    """How an installed plugin stands. Anything but `ok` keeps this plugin out and no other."""
+
+    OK = "ok"
+    NOT_ALLOWED = "not allowed"
+    CONFLICT = "conflict"
+    API = "api mismatch"
+    IMPORT = "import error"
+    REJECTED = "rejected"
+    TIME_OUT = "time-out"
+
+
+class UnknownPlugin(PluginError):
+    """Nothing installed offers the name."""
+
+    def __init__(self, kind: str, name: str, installed: Iterable[str], note: str = "") -> None:
+        self.kind, self.name, self.installed = kind, name, tuple(installed)
+        self.remedy = f"Install it with: pip install kinfolk-{name}"
+        if close := difflib.get_close_matches(name, self.installed, n=1):
+            self.remedy = f"Did you mean {close[0]}? Otherwise install it with: pip install kinfolk-{name}"
+        present = ", ".join(self.installed) or "none"
+        super().__init__(f"no {kind} {name!r} is installed; installed {PLURALS[kind]}: {present}.{note} {self.remedy}")
+
+
+class UnusablePlugin(PluginError):
+    """A plugin is installed and cannot be used; `state` and `cause` are what `kinfolk list` shows."""
+
+    def __init__(self, kind: str, name: str, distribution: str, state: State, cause: str) -> None:
+        self.kind, self.name, self.distribution, self.state, self.cause = kind, name, distribution, state, cause
+        super().__init__(f"{kind} {name} of {distribution} cannot be used ({state}): {cause}")
+
+
+class HookFault(PluginError):
+    """A hook of a plugin raised, or answered what it may not; every other plugin is as it was."""
+
+    def __init__(self, plugin: str, hook: str, cause: str) -> None:
+        self.plugin, self.hook, self.cause = plugin, hook, cause
+        super().__init__(f"{plugin}: {hook} {cause}")
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return an error as one line, with the file and line that raised it."""
+    text = " ".join(str(error).split())
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({PurePath(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
