@@ -1,0 +1,153 @@
+"""Why something is not offered: limits are data, and the check, the sentence and the docs are read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, cast
+
+import attrs
+
+from kinfolk.errors import PluginError
+from kinfolk.expr import Expr, ExprError, Scope
+from kinfolk.expr.arithmetic import FloorDiv, Mul
+from kinfolk.expr.condition import AllOf, Comparison, Eq, Ge, Gt, Le, Lt, Ne, Not, OneOf
+from kinfolk.expr.node import Const, Fact, Field
+from kinfolk.fields import FieldError, FieldTypeError, listing
+
+KINDS: Final = ("invalid", "cannot", "not_implemented", "not_validated", "policy")
+
+
+@attrs.frozen(kw_only=True)
+class Refusal:
+    """One unmet limit: which field, the value found, the values taken, why, what to do instead, and who says so."""
+
+    code: str
+    kind: str = attrs.field(validator=attrs.validators.in_(KINDS))
+    field: str
+    value: object
+    limit: str
+    because: str
+    remedy: str
+    plugin: str
+
+    @property
+    def sentence(self) -> str:
+        """The refusal in words, without the plugin."""
+        return f"{self.field} is {self.value}, supported: {self.limit} ({self.because}). {self.remedy}"
+
+    def __str__(self) -> str:
+        return f"{self.plugin}: {self.sentence}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row that reports print; a value that JSON cannot hold is given by its repr."""
+        row = attrs.asdict(self, recurse=False)
+        if not (self.value is None or type(self.value) in (int, bool, str, float)):
+            row["value"] = repr(self.value)
+        return row
+
+
+@attrs.frozen
+class Limit:
+    """A condition that must hold; `field` is the one to blame, and `limit` is worded from the condition."""
+
+    code: str
+    kind: str = attrs.field(validator=attrs.validators.in_(KINDS))
+    field: str
+    condition: Expr = attrs.field(validator=attrs.validators.instance_of(Expr))
+    because: str = attrs.field(kw_only=True)
+    remedy: str = attrs.field(kw_only=True)
+
+    @property
+    def limit(self) -> str:
+        """The values taken: `16, 32, 48 or 64`, `at most 65535`, else the condition itself."""
+        return self.worded(Scope())
+
+    def worded(self, scope: Scope) -> str:
+        """Return `limit` with the numbers that facts stand for."""
+        return _worded(self.condition, self.field, scope) or str(self.condition)
+
+
+_COMPARED: Final[dict[type[Expr], str]] = {Le: "at most ", Lt: "less than ", Ge: "at least ", Gt: "more than "}
+_MIRRORED: Final[dict[type[Expr], type[Expr]]] = {Le: Ge, Lt: Gt, Ge: Le, Gt: Lt, Eq: Eq, Ne: Ne}
+
+
+def _worded(condition: Expr, name: str, scope: Scope) -> str | None:
+    """Return the values that a condition takes for one field, in words; None where it is about more than that field."""
+    subject = Field(name)
+    match condition:
+        case OneOf(term, values) if term == subject:
+            return listing(values)
+        case Eq(Mul(FloorDiv(term, Const(step)), Const(again)), last) if term == last == subject and step == again:
+            return f"a multiple of {step}"
+        case Comparison(left, right) if right == subject and left != subject:
+            return _worded(cast("Any", _MIRRORED[type(condition)])(right, left), name, scope)
+        case Comparison(left, right) if left == subject:
+            bound = _bound(right, scope)
+            if bound is None or isinstance(condition, Eq):
+                return bound
+            return ("anything but " if isinstance(condition, Ne) else _COMPARED[type(condition)]) + bound
+        case AllOf(terms):
+            parts = [_worded(term, name, scope) for term in terms]
+            return " and ".join(part for part in parts if part) if parts and all(parts) else None
+        case Not(term) if term == subject:
+            return "False"
+        case _:
+            return "True" if condition == subject else None
+
+
+def _bound(expr: Expr, scope: Scope) -> str | None:
+    """Return a bound in words: a constant, or arch facts with the number they make; None where a request decides it."""
+    if isinstance(expr, Const):
+        return str(expr.value)
+    if not all(isinstance(leaf, Fact) for leaf in expr.leaves()):
+        return None
+    try:
+        return f"{expr.evaluate(scope)} ({expr})"
+    except ExprError:
+        return str(expr)
+
+
+def unmet(limits: Iterable[Limit], request: object, arch: object, plugin: str) -> tuple[Refusal, ...]:
+    """Return a refusal for every limit that does not hold, not only the first; empty means all hold.
+
+    `request` may be a spec where a spec is judged. Raises PluginError, naming the limit, where it cannot be judged.
+    """
+    scope = Scope(request=request, arch=arch)
+    plain = getattr(request, "__kinfolk_request__", request)
+    refusals: list[Refusal] = []
+    for limit in limits:
+        try:
+            if limit.condition.holds(scope):
+                continue
+            value = getattr(plain, limit.field)
+        except (ExprError, AttributeError) as error:
+            raise PluginError(f"{plugin}: limit {limit.code} cannot be judged: {error}") from error
+        refusals.append(
+            Refusal(
+                code=limit.code,
+                kind=limit.kind,
+                field=limit.field,
+                value=value,
+                limit=limit.worded(scope),
+                because=limit.because,
+                remedy=limit.remedy,
+                plugin=plugin,
+            )
+        )
+    return tuple(refusals)
+
+
+def field_refusal(error: FieldError, plugin: str) -> Refusal:
+    """Return the row for a value that a request's field does not take: `request.num_heads.type` or `.range`."""
+    found = f" of type {type(error.value).__name__}" if isinstance(error, FieldTypeError) else ""
+    because = f"{error.owner}.{error.field} is checked exactly, got {error.value!r}{found}"
+    return Refusal(
+        code=f"request.{error.field}.{error.reason}",
+        kind="invalid",
+        field=error.field,
+        value=error.value,
+        limit=error.rule,
+        because=because,
+        remedy=error.remedy,
+        plugin=plugin,
+    )

@@ -1,0 +1,50 @@
+"""What every request is: the problem as the caller has it, with nothing about how it is solved."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
+
+import attrs
+
+from kinfolk.fields import is_launch
+from kinfolk.record import Record, fields_of
+
+
+@functools.cache
+def launch_names(kind: type[Request]) -> tuple[str, ...]:
+    """Return the launch fields of a request class, in order of declaration."""
+    return tuple(field.name for field in fields_of(kind) if is_launch(field))
+
+
+@functools.cache
+def _key_reader(kind: type[Request]) -> Callable[[Request], Any]:
+    names = [field.name for field in fields_of(kind) if not is_launch(field)]
+    if not names:
+        return lambda _: ()
+    return operator.attrgetter(*names)
+
+
+def _listed(value: object) -> object:
+    return list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
+
+
+@attrs.frozen(kw_only=True)
+class Request(Record):
+    """A family's problem: shapes, dtypes, layouts, features, optional pins. Subclass with `attrs.frozen(kw_only=True)`.
+
+    Every field has an exact validator. Fields declared with `launch_field` only change launch values. A field
+    `candidate` of type `str | None` pins a candidate by name.
+    """
+
+    family: ClassVar[str]
+
+    def selection_key(self) -> Any:
+        """Return the values of all fields but the launch fields, hashable, in order of declaration."""
+        return _key_reader(type(self))(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name, in order of declaration, as JSON data (a tuple becomes a list)."""
+        return {name: _listed(value) for name, value in self._values().items()}
