@@ -14,7 +14,7 @@ def _frozen(figures: Mapping[str, int]) -> Mapping[str, int]:
 
 @attrs.frozen(kw_only=True)
 class KernelArgument:
-    """One argument as the compiled kernel reads it: byte offset and size in the argument block, `pointer` or `value`."""
+    """One argument as the compiled kernel reads it: offset and size in bytes, kind `pointer` or `value`."""
 
     offset: int
     size: int
@@ -25,9 +25,9 @@ class KernelArgument:
 class Usage:
     """The figures of one kernel in one object.
 
-    `scratch_bytes` is private memory per work-item and `scratch_ops` the instructions that touch it. `figures` are those the arch
-    declares. `arguments` are the declared ones in order; `hidden` those the compiler added. `target` is the processor the code is
-    for, as the object says it.
+    `scratch_bytes` is private memory per work-item and `scratch_ops` the instructions that touch it. `figures` are those
+    the arch declares. `arguments` are the declared ones in order, `hidden` those the compiler added. `target` is the
+    processor the code is for, as the object says it.
     """
 
     symbol: str

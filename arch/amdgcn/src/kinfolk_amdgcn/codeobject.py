@@ -1,6 +1,6 @@
-"""What the compiler really produced: the figures in a code object's metadata note, and the scratch instructions in its code.
+"""What the compiler really produced: figures from a code object's metadata note, scratch instructions from its code.
 
-Source: LLVM, "User Guide for AMDGPU Backend", sections "Code Object V5 Metadata", "Kernel Descriptor", "ELF Code Object".
+Source: LLVM, "User Guide for AMDGPU Backend", sections "ELF Code Object" and "Code Object V5 Metadata".
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import Any, TypeVar, cast
 import attrs
 import msgpack
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
 from kinfolk.errors import ToolError
 from kinfolk.usage import KernelArgument, Usage
-from kinfolk_amdgcn.instructions import UnknownInstruction, scratch_op_count
+from kinfolk_amdgcn.instructions import UnknownInstructionError, scratch_op_count
 
 AMDGPU_MACHINE = "EM_AMDGPU"
 METADATA_NOTE = 32  # NT_AMDGPU_METADATA, of owner "AMDGPU"
-WALKED_PROCESSORS = ("gfx942", "gfx950")  # those whose encodings `instructions` knows; both have architected flat scratch
+WALKED_PROCESSORS = ("gfx942", "gfx950")  # whose encodings `instructions` knows; both have architected flat scratch
 MAX_RECORDS = 1 << 16
 
 T = TypeVar("T")
@@ -61,7 +63,7 @@ class WaveLimits:
 
 @attrs.frozen(kw_only=True)
 class KernelMetadata:
-    """One kernel of the metadata note, as the note has it: `vgpr_count` is the unified total, accumulation registers included."""
+    """One kernel as the note has it: `vgpr_count` is the unified total, accumulation registers included."""
 
     symbol: str
     target: str
@@ -116,8 +118,9 @@ def read_code_object(data: bytes) -> CodeObject:
         functions, undefined = _functions(elf)
     except CodeObjectError:
         raise
-    except Exception as error:  # noqa: BLE001, on damaged input the ELF reader raises whatever the damage leads it to
-        raise CodeObjectError(f"not a readable ELF object of {len(data)} bytes: {error or type(error).__name__}") from error
+    except Exception as error:  # on damaged input the ELF reader raises whatever the damage leads it to
+        said = str(error) or type(error).__name__
+        raise CodeObjectError(f"not a readable ELF object of {len(data)} bytes: {said}") from error
     target, kernels = _kernels(note)
     return CodeObject(target=target, kernels=kernels, functions=functions, undefined=undefined)
 
@@ -125,12 +128,13 @@ def read_code_object(data: bytes) -> CodeObject:
 def usage_from_object(data: bytes, symbol: str, limits: WaveLimits) -> Usage:
     """Return the figures of kernel `symbol` in an object.
 
-    Raises CodeObjectError for a damaged object, one without that kernel, one that does not link by itself, a kernel whose stack has
-    no size known when compiled, and code that cannot be walked.
+    Raises CodeObjectError for a damaged object, one without that kernel, one that does not link by itself, a kernel
+    whose stack has no size known when compiled, and code that cannot be walked.
     """
     loaded = read_code_object(data)
     if symbol not in loaded.kernels:
-        raise CodeObjectError(f"the code object holds no kernel {symbol}; it holds {', '.join(loaded.kernels) or 'none'}")
+        held = ", ".join(loaded.kernels) or "none"
+        raise CodeObjectError(f"the code object holds no kernel {symbol}; it holds {held}")
     if loaded.undefined:
         raise CodeObjectError(f"the code object of {symbol} does not link: {', '.join(loaded.undefined)} is undefined")
     kernel = loaded.kernels[symbol]
@@ -143,7 +147,7 @@ def usage_from_object(data: bytes, symbol: str, limits: WaveLimits) -> Usage:
         )
     try:
         scratch_ops = scratch_op_count(loaded.code_of(symbol))
-    except UnknownInstruction as error:
+    except UnknownInstructionError as error:
         raise CodeObjectError(f"the code of {symbol} cannot be walked: {error}") from error
     return Usage(
         symbol=symbol,
@@ -212,7 +216,7 @@ def _functions(elf: ELFFile) -> tuple[dict[str, bytes], tuple[str, ...]]:
     functions: dict[str, bytes] = {}
     undefined: set[str] = set()
     for table in (*elf.iter_sections(type="SHT_SYMTAB"), *elf.iter_sections(type="SHT_DYNSYM")):
-        for symbol in table.iter_symbols():
+        for symbol in cast("SymbolTableSection", table).iter_symbols():
             if symbol["st_shndx"] == "SHN_UNDEF":
                 undefined |= {symbol.name} if symbol.name else set()
             elif symbol["st_info"]["type"] == "STT_FUNC":
@@ -231,11 +235,11 @@ def _code(elf: ELFFile, symbol: Any) -> bytes:
 
 def _kernels(note: bytes) -> tuple[str, dict[str, KernelMetadata]]:
     try:
-        top = msgpack.unpackb(note)
+        top = cast("Any", msgpack).unpackb(note)
     except ValueError as error:  # also what msgpack's own errors derive from
         raise CodeObjectError(f"the metadata note is not readable msgpack: {error}") from error
     target = _entry(top, "amdhsa.target", str)
-    kernels = [_kernel(each, target) for each in _entry(top, "amdhsa.kernels", list)]
+    kernels = [_kernel(each, target) for each in _records(top, "amdhsa.kernels")]
     return target, {kernel.symbol: kernel for kernel in kernels}
 
 
@@ -243,11 +247,12 @@ def _kernel(entry: Any, target: str) -> KernelMetadata:
     counts = {
         field.name: _entry(entry, f".{field.name}", int)
         for field in attrs.fields(KernelMetadata)
-        if field.name.endswith(("_count", "_size"))
+        if field.name.endswith(("_count", "_size")) and (field.name != "agpr_count" or ".agpr_count" in entry)
     }
+    counts.setdefault("agpr_count", 0)  # a target without them does not mention them
     arguments: list[KernelArgument] = []
     hidden: list[KernelArgument] = []
-    for each in _entry(entry, ".args", list) if ".args" in entry else ():
+    for each in _records(entry, ".args") if ".args" in entry else ():
         kind = _entry(each, ".value_kind", str)
         read = KernelArgument(
             offset=_entry(each, ".offset", int),
@@ -265,8 +270,12 @@ def _kernel(entry: Any, target: str) -> KernelMetadata:
     )
 
 
+def _records(entry: Any, key: str) -> list[Any]:
+    return cast("list[Any]", _entry(entry, key, list))
+
+
 def _entry(entry: Any, key: str, kind: type[T]) -> T:
     value: Any = cast("dict[str, Any]", entry).get(key) if isinstance(entry, dict) else None
-    if type(value) is not kind or (value < 0 if kind is int else False):
+    if type(value) is not kind or (kind is int and cast("int", value) < 0):
         raise CodeObjectError(f"the metadata note has no {kind.__name__} under {key}, but {value!r}")
     return value

@@ -1,8 +1,8 @@
-"""How long each machine instruction of the GFX9.4 family is, and which ones touch scratch memory: no more of a decoder than that.
+"""How long each machine instruction of the GFX9.4 family is, and which touch scratch memory: no more of a decoder.
 
-Every instruction is one to four dwords, and the first dword says how many: from its encoding field, from an opcode that always has
-a literal, or from a source operand that announces a dword to follow.
-Source: AMD CDNA3 ISA, "Microcode Formats" (chapter 13) and "Scalar and vector operand encodings"; oracle: `llvm-objdump -d`.
+Every instruction is one to four dwords, and the first dword says how many: by its encoding field, by an opcode that
+always has a literal, or by a source operand that announces a dword to follow.
+Source: AMD CDNA3 ISA, chapter "Microcode Formats"; oracle: `llvm-objdump -d`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCALED_MATRIX_PREFIX = 0b110100111_0101100  # bits 31:16; two dwords of scales b
 FLAT_SCRATCH = 1  # bits 15:14 of a FLAT instruction; 0 is flat, 2 is global
 
 
-class UnknownInstruction(ValueError):
+class UnknownInstructionError(ValueError):
     """A dword that starts no instruction of this family."""
 
 
@@ -45,7 +45,7 @@ def dword_count(dword: int) -> int:
         return 4
     if dword >> 26 in TWO_DWORDS:
         return 2
-    raise UnknownInstruction(f"0x{dword:08x} starts no known instruction")
+    raise UnknownInstructionError(f"0x{dword:08x} starts no known instruction")
 
 
 def _vector_dword_count(dword: int) -> int:
@@ -67,18 +67,18 @@ def _scalar_dword_count(dword: int) -> int:
 
 
 def walk(code: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield (byte offset, dwords, first dword) of each instruction; UnknownInstruction where the walk cannot go on."""
+    """Yield (byte offset, dwords, first dword) of each instruction; UnknownInstructionError where the walk cannot go on."""
     offset = 0
     while offset < len(code):
         if offset + 4 > len(code):
-            raise UnknownInstruction(f"the code ends {len(code) - offset} bytes into an instruction at offset {offset}")
+            raise UnknownInstructionError(f"the code ends inside the instruction at offset {offset}")
         dword = int.from_bytes(code[offset : offset + 4], "little")
         try:
             count = dword_count(dword)
-        except UnknownInstruction as error:
-            raise UnknownInstruction(f"{error} at offset {offset}") from None
+        except UnknownInstructionError as error:
+            raise UnknownInstructionError(f"{error} at offset {offset}") from None
         if offset + 4 * count > len(code):
-            raise UnknownInstruction(f"the code ends inside the instruction at offset {offset}")
+            raise UnknownInstructionError(f"the code ends inside the instruction at offset {offset}")
         yield offset, count, dword
         offset += 4 * count
 
@@ -86,7 +86,7 @@ def walk(code: bytes) -> Iterator[tuple[int, int, int]]:
 def is_scratch(dword: int) -> bool:
     """Whether an instruction that starts with `dword` is a scratch_* load or store.
 
-    The family addresses private memory by these alone (its flat scratch is architected); buffer instructions never reach it.
+    The family addresses private memory by these alone (its flat scratch is architected): buffer instructions never do.
     """
     return dword >> 26 == FLAT and dword >> 14 & 0b11 == FLAT_SCRATCH
 

@@ -11,8 +11,8 @@ import attrs
 class CompileJob:
     """One kernel's LLVM IR and the target it is compiled for.
 
-    `options` are LLVM command-line options (`-amdgpu-...`). They are global to a process, so each set of them has workers of its own.
-    `assembly` asks for the text as well, which costs a second code generation.
+    `options` are LLVM command-line options (`-amdgpu-...`); they are global to a process, so each set of them has
+    workers of its own. `assembly` asks for the text as well, which costs a second code generation.
     """
 
     kernel: str
@@ -41,7 +41,8 @@ class Compiled:
 class Toolchain(Protocol):
     """An LLVM of one generation.
 
-    `build` says exactly which one it is and is part of every artifact's key; `flavors` are the kinds of LLVM IR text it takes.
+    `build` says exactly which one it is and is part of every artifact's key; `flavors` are the kinds of LLVM IR text
+    it takes.
     """
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from kinfolk.errors import ToolError
 from kinfolk_runtime.toolchains.base import Compiled, CompileJob
-from kinfolk_runtime.toolchains.pool import WORKER_FILE, WorkerFailure, WorkerPool
+from kinfolk_runtime.toolchains.pool import WORKER_FILE, WorkerError, WorkerPool
 
 
 def core_count() -> int:
@@ -19,8 +19,8 @@ def core_count() -> int:
 class LlvmliteToolchain:
     """The LLVM inside the llvmlite of `interpreter`, by default the running one.
 
-    `workers` is the most compiler processes per set of LLVM options, by default the number of cores. A job that takes more than
-    `timeout_seconds` is stopped and fails.
+    `workers` is the most compiler processes per set of LLVM options, by default the number of cores. A job that takes
+    more than `timeout_seconds` is stopped and fails.
     """
 
     name = "llvmlite"
@@ -62,9 +62,9 @@ class LlvmliteToolchain:
         try:
             blobs = pool.run(header, [job.llvm_ir.encode()], self._timeout_seconds)
             if len(blobs) != 1 + job.assembly or not blobs[0].startswith(b"\x7fELF"):
-                raise WorkerFailure("the worker's reply holds no object", lost=False)
-        except WorkerFailure as failure:
-            raise ToolError(f"compiling {job.kernel} failed: {failure} [{self._said(pool)} for {job.target}]") from failure
+                raise WorkerError("the worker's reply holds no object", lost=False)
+        except WorkerError as error:
+            raise ToolError(f"compiling {job.kernel} failed: {error} [{self._said(pool)} for {job.target}]") from error
         return Compiled(object=blobs[0], assembly=blobs[1].decode() if job.assembly else None)
 
     def pool(self, options: tuple[str, ...] = ()) -> WorkerPool:
@@ -83,8 +83,8 @@ class LlvmliteToolchain:
         pool = self.pool()
         try:
             versions = pool.versions
-        except WorkerFailure as failure:
-            raise ToolError(f"the llvmlite toolchain does not start: {failure} [{self._said(pool)}]") from failure
+        except WorkerError as error:
+            raise ToolError(f"the llvmlite toolchain does not start: {error} [{self._said(pool)}]") from error
         if not {"llvmlite", "llvm"} <= set(versions):
             raise ToolError(f"the llvmlite toolchain says no version, only {versions!r} [{self._said(pool)}]")
         return versions

@@ -20,7 +20,7 @@ STDERR_TAIL_BYTES = 2000
 END_SECONDS = 5.0  # a crash may write a core file
 
 
-class WorkerFailure(Exception):
+class WorkerError(Exception):
     """What a worker, or LLVM inside it, said of one job. `lost` is true when the process is of no more use."""
 
     def __init__(self, message: str, *, lost: bool) -> None:
@@ -44,7 +44,7 @@ class Worker:
             )
         except OSError as error:
             self._stderr.close()
-            raise WorkerFailure(f"the worker could not be started: {error}", lost=True) from error
+            raise WorkerError(f"the worker could not be started: {error}", lost=True) from error
         self.versions, _ = self._exchange(None, start_seconds, "start")
 
     @property
@@ -58,14 +58,14 @@ class Worker:
         return self._process.poll() is None
 
     def run(self, header: dict[str, Any], blobs: list[bytes], seconds: float) -> list[bytes]:
-        """Do one job and return its blobs; WorkerFailure when it could not be done in `seconds`."""
+        """Do one job and return its blobs; WorkerError when it could not be done in `seconds`."""
         reply, results = self._exchange((header, blobs), seconds, "job")
         if "error" in reply:
-            raise WorkerFailure(str(reply["error"]), lost=False)
+            raise WorkerError(str(reply["error"]), lost=False)
         return results
 
     def kill(self) -> None:
-        """Kill the process; the thread that waits for its answer gets a WorkerFailure."""
+        """Kill the process; the thread that waits for its answer gets a WorkerError."""
         self._process.kill()
 
     def close(self) -> None:
@@ -109,14 +109,15 @@ class Worker:
         finally:
             watchdog.cancel()
 
-    def _failure(self, error: Exception, expired: bool, seconds: float, what: str, said_before: int) -> WorkerFailure:
+    def _failure(self, error: Exception, expired: bool, seconds: float, what: str, said_before: int) -> WorkerError:
         if not expired and isinstance(error, (EOFError, OSError)):  # it is ending by itself: let it, for its status
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=END_SECONDS)
         self._process.kill()
         status = self._process.wait()
         said = os.fstat(self._stderr.fileno()).st_size - said_before
-        tail = os.pread(self._stderr.fileno(), min(said, STDERR_TAIL_BYTES), said_before + max(0, said - STDERR_TAIL_BYTES))
+        length = min(said, STDERR_TAIL_BYTES)
+        tail = os.pread(self._stderr.fileno(), length, said_before + said - length)
         self._release()
         if expired:
             cause = f"the {what} took more than {seconds:g} s and was stopped"
@@ -124,11 +125,11 @@ class Worker:
             cause = f"the worker ended {'with signal ' + str(-status) if status < 0 else 'with status ' + str(status)}"
         else:
             cause = f"the worker's reply could not be read ({error})"
-        return WorkerFailure("; ".join(filter(None, (cause, tail.decode(errors="replace").strip()))), lost=True)
+        return WorkerError("; ".join(filter(None, (cause, tail.decode(errors="replace").strip()))), lost=True)
 
 
 class WorkerPool:
-    """Up to `size` workers of one command line, started when needed. Threads share it; a forked child starts its own workers."""
+    """Up to `size` workers of one command line, started when needed. Threads share it; a forked child starts its own."""
 
     def __init__(self, command: Sequence[str], size: int, start_seconds: float = 60.0) -> None:
         self.command = tuple(command)
@@ -156,12 +157,12 @@ class WorkerPool:
             return frozenset(each.pid for each in self._workers if each.alive)
 
     def run(self, header: dict[str, Any], blobs: list[bytes], seconds: float) -> list[bytes]:
-        """Do one job on an idle worker, waiting for one when all are busy. Raises WorkerFailure."""
+        """Do one job on an idle worker, waiting for one when all are busy. Raises WorkerError."""
         taken = self._take()
         try:
             return taken.run(header, blobs, seconds)
-        except WorkerFailure as failure:
-            if failure.lost:
+        except WorkerError as error:
+            if error.lost:
                 self._drop(taken)
             raise
         except BaseException:  # an interrupt between question and answer: the worker is out of step

@@ -1,13 +1,16 @@
 """One compiler process: takes jobs on standard input, answers on standard output, and imports llvmlite alone.
 
-Run as a file, by any interpreter that has llvmlite: `python worker.py [LLVM option ...]`. A message is the length of a JSON header
-(4 bytes, big endian), the header, and the byte strings whose lengths the header lists under `blobs`.
+Run as a file, by any interpreter that has llvmlite: `python worker.py [LLVM option ...]`. A message is the length of a
+JSON header (4 bytes, big endian), the header, and the byte strings whose lengths the header lists under `blobs`.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import sys
 import threading
@@ -34,8 +37,8 @@ def read_message(stream: Any) -> tuple[dict[str, Any], list[bytes]]:
     (length,) = LENGTH.unpack(read_exactly(stream, LENGTH.size))
     if length > 1 << 24:
         raise ValueError(f"not a message: its header would have {length} bytes")
-    header = json.loads(read_exactly(stream, length))
-    if not isinstance(header, dict):
+    header: dict[str, Any] = json.loads(read_exactly(stream, length))
+    if type(header) is not dict:
         raise ValueError(f"not a message: the header is {header!r}")
     return header, [read_exactly(stream, int(size)) for size in header.get("blobs", [])]
 
@@ -69,6 +72,23 @@ def compile_job(header: dict[str, Any], llvm_ir: str) -> list[bytes]:
     return blobs
 
 
+def known_options() -> set[str]:
+    """Return the names of LLVM's options, which a child prints: an unknown one is ignored in silence when set."""
+    import llvmlite.binding as llvm
+
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(writable, 1)
+        llvm.set_option("", "--help-list-hidden")
+        os._exit(1)
+    os.close(writable)
+    with os.fdopen(readable, encoding="utf-8", errors="replace") as listing:
+        names = set(re.findall(r"^ +--?([\w.-]+)", listing.read(), re.MULTILINE))
+    os.waitpid(child, 0)
+    return names
+
+
 def start_llvm(options: list[str]) -> dict[str, str]:
     """Make the targets known, set process-wide options, and return the versions."""
     import llvmlite
@@ -78,6 +98,11 @@ def start_llvm(options: list[str]) -> dict[str, str]:
         llvm.initialize()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    if options:
+        known = known_options()
+        unknown = [option for option in options if option.lstrip("-").partition("=")[0] not in known]
+        if unknown:
+            sys.exit(f"LLVM {llvm.llvm_version_info} has no option {', '.join(unknown)}")
     for option in options:
         llvm.set_option("", option)
     return {"llvmlite": llvmlite.__version__, "llvm": ".".join(str(part) for part in llvm.llvm_version_info)}
@@ -92,7 +117,9 @@ def end_with_parent(parent: int) -> None:
 
 def serve(jobs: Any, replies: Any, options: list[str]) -> None:
     """Answer jobs until the stream ends. What LLVM refuses is a reply; what makes LLVM abort ends the process."""
-    write_message(replies, start_llvm(options), [])
+    versions = start_llvm(options)
+    threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
+    write_message(replies, versions, [])
     while True:
         try:
             header, [llvm_ir] = read_message(jobs)
@@ -100,7 +127,7 @@ def serve(jobs: Any, replies: Any, options: list[str]) -> None:
             return
         try:
             blobs = compile_job(header, llvm_ir.decode())
-        except Exception as error:  # the parent turns it into a ToolError of this job
+        except Exception as error:  # noqa: BLE001, the parent turns it into a ToolError of this job
             write_message(replies, {"error": str(error).strip() or type(error).__name__}, [])
         else:
             write_message(replies, {}, blobs)
@@ -110,7 +137,6 @@ def main() -> None:
     """Keep standard output for replies: what anything else prints goes to standard error."""
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
     serve(sys.stdin.buffer, replies, sys.argv[1:])
 
 
