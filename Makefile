@@ -7,10 +7,10 @@ EDITABLE := -e 'core[cli]' $(foreach part,$(PARTS),-e $(part)) -e .
 PROJECT_FILES := pyproject.toml $(wildcard core/pyproject.toml) $(foreach part,$(PARTS),$(part)pyproject.toml)
 INSTALLED := .venv/.installed
 
-.PHONY: venv demo test unit compile simulate bench sweep lint ci clean
+.PHONY: .venv venv demo test unit compile simulate bench sweep lint ci clean
 .DEFAULT_GOAL := test
 
-venv: $(INSTALLED)
+venv .venv: $(INSTALLED)
 
 $(INSTALLED): $(PROJECT_FILES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"python 3.11 or newer is needed, this is {sys.version}; make PYTHON=python3.12 picks another")'
