@@ -99,7 +99,7 @@ def clean_environment(clone: Path) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("KINFOLK_", "PYTEST_", "PYTHONPATH", "VIRTUAL_ENV"))
     }
-    return {**kept, "KINFOLK_CACHE_DIR": str(clone / ".ci" / "out" / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**kept, "KINFOLK_CACHE_DIR": str(clone / ".ci" / "out" / "cache")}
 
 
 def run_stage(stage: Stage, clone: Path, environment: Mapping[str, str]) -> Result:
