@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import attrs
 
-from kinfolk.parameters import Parameter
 from kinfolk.record import Record
+
+if TYPE_CHECKING:
+    from kinfolk.parameters import Parameter
 
 
 @attrs.frozen(kw_only=True)
