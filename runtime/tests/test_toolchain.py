@@ -292,3 +292,28 @@ open({path!r}, "w").write("passed")
 def test_a_forked_child_compiles_with_workers_of_its_own(tmp_path):
     assert run_program(COMPILE + FORK.format(path=str(tmp_path / "result"))) == set()
     assert (tmp_path / "result").read_text() == "passed"
+
+
+HOST = """
+import kinfolk
+from kinfolk.errors import ToolError
+from kinfolk_runtime.toolchains.host import toolchain_for
+where = "kinfolk_runtime.toolchains.llvmlite_toolchain"
+kinfolk.register("toolchain", "aa-broken", "kinfolk_runtime.no_such_module")
+kinfolk.register("toolchain", "ours", where + ":LlvmliteToolchain")
+found = toolchain_for("llvm22")
+assert type(found).__name__ == "LlvmliteToolchain" and toolchain_for("llvm22") is found
+found.compile(JOB)
+print(*found.pool().pids, flush=True)
+try:
+    toolchain_for("llvm20")
+except ToolError as error:
+    open({path!r}, "w").write(str(error))
+"""
+
+
+def test_the_hosts_toolchain_is_found_by_flavor_and_a_broken_one_is_named(tmp_path):
+    assert run_program(HOST.format(path=str(tmp_path / "said"))) == set()
+    said = (tmp_path / "said").read_text()
+    assert said.startswith("no toolchain of this host compiles flavor llvm20: aa-broken cannot be used")
+    assert "takes llvm22" in said

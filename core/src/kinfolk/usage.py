@@ -25,7 +25,7 @@ class KernelArgument:
 class Usage:
     """The figures of one kernel in one object.
 
-    `scratch_bytes` is private memory per work-item and `scratch_ops` the instructions that touch it. `figures` are those
+    `scratch_bytes` is private memory per work-item, `scratch_ops` the instructions that touch it. `figures` are those
     the arch declares. `arguments` are the declared ones in order, `hidden` those the compiler added. `target` is the
     processor the code is for, as the object says it.
     """

@@ -67,7 +67,7 @@ def _scalar_dword_count(dword: int) -> int:
 
 
 def walk(code: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield (byte offset, dwords, first dword) of each instruction; UnknownInstructionError where the walk cannot go on."""
+    """Yield (byte offset, dwords, first dword) of each instruction; raise UnknownInstructionError at others."""
     offset = 0
     while offset < len(code):
         if offset + 4 > len(code):

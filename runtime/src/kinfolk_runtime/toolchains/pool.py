@@ -129,7 +129,7 @@ class Worker:
 
 
 class WorkerPool:
-    """Up to `size` workers of one command line, started when needed. Threads share it; a forked child starts its own."""
+    """Up to `size` workers of one command line, started when needed. Threads share it, a forked child does not."""
 
     def __init__(self, command: Sequence[str], size: int, start_seconds: float = 60.0) -> None:
         self.command = tuple(command)
