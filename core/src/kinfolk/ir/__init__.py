@@ -1,4 +1,4 @@
-"""The intermediate representation: SSA values on the lanes of a wave, ops declared once, kernels built and checked for an arch."""
+"""The intermediate representation: SSA values on the lanes of a wave, ops declared once, kernels checked for archs."""
 
 from kinfolk.ir.builder import build_kernel, current_builder
 from kinfolk.ir.op import AttributeDef, OpDef, OpTable

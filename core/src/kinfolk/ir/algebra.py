@@ -1,7 +1,8 @@
-"""The small algebra in which an op says what it does on one lane. numpy evaluates it; an LLVM tracer can write it as text.
+"""The small algebra in which an op says what it does on one lane. numpy evaluates it; an LLVM tracer can write it.
 
-A lane function takes an `Algebra` and one `Lane` per operand and returns a `Lane`. Integers wrap and have no sign of their own:
-`+ - * & | ^ <<` act on bits, `< <= > >=` compare signed, and the algebra's named functions say where a sign matters otherwise.
+A lane function takes an `Algebra` and one `Lane` per operand and returns a `Lane`. Integers wrap and have no sign of
+their own: `+ - * & | ^ <<` act on bits, `< <= > >=` compare signed, and the algebra's named functions say where a sign
+matters otherwise.
 f32 and f64 are IEEE with round to nearest even. The narrow floats carry only bits: widen them first.
 """
 

@@ -93,7 +93,7 @@ class Builder:
         attributes: Mapping[str, Any],
         regions: tuple[Region, ...] = (),
     ) -> Operation:
-        """Append an op: literals become constants of the first operand's type, missing attributes take their default."""
+        """Append an op: literals become constants of the first operand's type, attributes get their defaults."""
         if definition.name not in self.table or self.table[definition.name] is not definition:
             raise IllegalOp(
                 f"{definition.name} is not an op of {self._arch_name}; it has: {self._near(definition.name)}"
@@ -146,7 +146,7 @@ class Builder:
 
 
 def complete_attributes(definition: OpDef, given: Mapping[str, Any]) -> dict[str, Attribute]:
-    """Return the attributes in declared order with defaults filled in; raise `IRError` for a missing, unknown or wrong one."""
+    """Return the attributes in declared order with defaults; raise `IRError` for a missing, unknown or wrong one."""
     declared = {attribute.name: attribute for attribute in definition.attributes}
     for name in given:
         if name not in declared:
@@ -164,7 +164,7 @@ def complete_attributes(definition: OpDef, given: Mapping[str, Any]) -> dict[str
 def infer_results(
     definition: OpDef, operands: tuple[Type, ...], attributes: Mapping[str, Any], regions: tuple[Region, ...]
 ) -> tuple[Type, ...]:
-    """Return the result types of an op; a branch gives what its regions yield. Raise `IRError` where operands do not fit."""
+    """Return an op's result types; a branch gives what its regions yield. Raise `IRError` where operands do not fit."""
     types = definition.result(operands, attributes)
     if definition.meaning != Control("if"):
         return types
@@ -219,8 +219,8 @@ def build_kernel(
 ) -> Kernel:
     """Build a kernel for `arch` by calling `body` with one value per parameter, then verify it.
 
-    `block` is the number of threads of a workgroup, a whole number of waves. Raises `IllegalOp` for an op the arch lacks and
-    `IRError` for a broken rule, at the line that builds it.
+    `block` is the number of threads of a workgroup, a whole number of waves. Raises `IllegalOp` for an op the arch
+    lacks and `IRError` for a broken rule, at the line that builds it.
     """
     from kinfolk.ir.ops.control import RETURN
     from kinfolk.ir.verify import verify

@@ -1,4 +1,4 @@
-"""The six kinds of meaning an op can have. Engines, lowering and proofs read them; nothing else says what an op does."""
+"""The six kinds of meaning of an op. Engines, lowering and proofs read them; nothing else says what an op does."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LaneIndex = npt.NDArray[np.int64]
 class LaneFunction:
     """Each lane for itself.
 
-    `elementwise`: `body(algebra, *scalars, **attributes)` gives one component, and runs once per component; scalar operands
-    are shared by all components. `components`: `body(algebra, *lists of components, result=types, **attributes)` gives the
-    list of all components of the result.
+    `elementwise`: `body(algebra, *scalars, **attributes)` gives one component, and runs once per component; scalar
+    operands are shared by all components. `components`: `body(algebra, *lists of components, result=types,
+    **attributes)` gives the list of all components of the result.
     """
 
     body: Callable[..., Any]
@@ -31,8 +31,8 @@ class LaneFunction:
 class LanePermutation:
     """Each lane takes all components of an operand from another lane.
 
-    `sources(wave_size, active, **attributes)` gives, per result, an array [wave_size] of source lanes and the operand they are
-    read from. `active` is the mask of active lanes. Reading an inactive lane is an error.
+    `sources(wave_size, active, **attributes)` gives, per result, an array [wave_size] of source lanes and the operand
+    they are read from. `active` is the mask of active lanes. Reading an inactive lane is an error.
     """
 
     sources: Callable[..., tuple[tuple[int, LaneIndex], ...]]
@@ -42,8 +42,8 @@ class LanePermutation:
 class MemoryAccess:
     """Memory is read or written at an address in elements, consecutive components at consecutive elements.
 
-    `exchange(wave_size, lane, component)` is for reads that hand elements to other lanes: it gives the (lane, component) whose
-    loaded element lands there.
+    `exchange(wave_size, lane, component)` is for reads that hand elements to other lanes: it gives the (lane,
+    component) whose loaded element lands there.
     """
 
     space: Literal["global", "view", "workgroup"]
@@ -53,7 +53,7 @@ class MemoryAccess:
 
 @attrs.frozen
 class OperandMap:
-    """Where an operand of a matrix op keeps its elements: (lane, slot) to (row, column), as arrays [wave_size, slots]."""
+    """Where a matrix operand keeps its elements: (lane, slot) to (row, column), as arrays [wave_size, slots]."""
 
     rows: npt.NDArray[np.int64] = attrs.field(eq=False)
     columns: npt.NDArray[np.int64] = attrs.field(eq=False)

@@ -15,7 +15,7 @@ _FLOATS = {"f32": np.float32, "f64": np.float64}
 
 
 def storage_dtype(type_: ScalarType) -> np.dtype[Any]:
-    """Return the dtype that holds a value's bits: bool for i1, unsigned integers for integers and narrow floats, IEEE for f32, f64."""
+    """Return the dtype of a value's bits: bool for i1, unsigned for integers and narrow floats, IEEE for f32, f64."""
     if type_.bits == 1:
         return np.dtype(np.bool_)
     return np.dtype(_FLOATS.get(type_.name, f"u{type_.bits // 8}"))
@@ -103,7 +103,10 @@ def constant_array(value: int | float, type_: ScalarType) -> Array:
 
 
 class NumpyAlgebra:
-    """Evaluates lane functions on arrays of `shape`; failed requirements collect in `violations` as (why, failing lanes)."""
+    """Evaluates lane functions; failed requirements collect in `violations` as (why, failing lanes).
+
+    The caller silences numpy with `numpy.errstate(all="ignore")`: overflow and NaN are results here.
+    """
 
     def __init__(self, lane: Array, wave: Array, thread: Array, block: tuple[int, int, int], active: Array) -> None:
         self._lane, self._wave, self._thread, self._block = lane, wave, thread, block
@@ -216,8 +219,8 @@ class NumpyAlgebra:
 def fma_f32(a: Array, b: Array, c: Array) -> Array:
     """Return a * b + c rounded once to f32.
 
-    The product of two f32 is exact in f64. The f64 sum is rounded to odd (Boldo and Melquiond, 2008), so that rounding it to
-    f32 is as good as one rounding of the exact sum.
+    The product of two f32 is exact in f64. The f64 sum is rounded to odd (Boldo and Melquiond, 2008), so that
+    rounding it to f32 is as good as one rounding of the exact sum.
     """
     product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
     total = product + addend

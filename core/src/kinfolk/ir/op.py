@@ -1,4 +1,4 @@
-"""The declaration of an op: everything that builder, verifier, printer, parser, engines, schedulers and lowering know of it."""
+"""The declaration of an op: all that builder, verifier, printer, parser, engines, scheduler and lowering know of it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LlvmWriter(Protocol):
 
     def emit(self, text: str) -> None: ...
     def call(self, returns: str, function: str, *arguments: str, flags: str = "", attributes: str = "") -> str:
-        """Write a call of `@function`, declare it, and return the name of its result ("" for void); arguments carry their type."""
+        """Write a call of `@function`, declare it, return its result's name ("" for void); arguments carry types."""
         ...
 
     def kind_of_memory(self, op: Operation) -> str:
@@ -96,9 +96,10 @@ _KINDS: dict[str, Callable[[object], bool]] = {
 class OpDef:
     """An op, declared once.
 
-    `name` is `dialect.op`. `operands` names the operands; a last name ending in `*` takes any number. `result` gives the result
-    types from operand types and attributes, and raises `IRError` where they do not fit. `effects` is empty for a pure op.
-    `meaning` says what it computes, `lowering` how LLVM is told. `source` names where a hardware meaning is documented.
+    `name` is `dialect.op`. `operands` names the operands; a last name ending in `*` takes any number. `result` gives
+    the result types from operand types and attributes, and raises `IRError` where they do not fit. `effects` is empty
+    for a pure op. `meaning` says what it computes, `lowering` how LLVM is told. `source` names where a hardware
+    meaning is documented.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The types of IR values: scalars by storage bits, vectors, typed pointers, bounded views and workgroup-memory buffers."""
+"""The types of IR values: scalars by storage bits, vectors, typed pointers, bounded views, workgroup-memory buffers."""
 
 from __future__ import annotations
 

@@ -26,7 +26,10 @@ class Location:
 
 
 class Value:
-    """One SSA value. Python operators on it build ops: `+ - *` (integers: signed, no wrap), `// %` (unsigned), `& | ^ << >>` (logical), `< <= > >=` (signed, ordered)."""
+    """One SSA value. Python operators on it build ops.
+
+    `+ - *` (integers: signed, no wrap), `// %` (unsigned), `& | ^ << >>` (logical), `< <= > >=` (signed, ordered).
+    """
 
     __slots__ = ("index", "owner", "type")
 
@@ -183,8 +186,8 @@ class Region:
 class Kernel:
     """A kernel: symbol, declared parameters (the body's arguments, in order), and what was fixed when it was built.
 
-    `block` counts the threads of a workgroup, `wave_size` the lanes of a wave. `attributes` are compile options the arch
-    understands, such as the workgroups per compute unit aimed at.
+    `block` counts the threads of a workgroup, `wave_size` the lanes of a wave. `attributes` are compile options the
+    arch understands, such as the workgroups per compute unit aimed at.
     """
 
     name: str

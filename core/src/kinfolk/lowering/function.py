@@ -1,4 +1,4 @@
-"""One kernel as one LLVM function: names, blocks, declarations and metadata; each op's own lowering writes the instructions."""
+"""One kernel as one LLVM function: names, blocks, declarations, metadata. Each op's lowering writes its code."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _SCALARS = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
 class Target:
     """How a target words what LLVM has no portable word for.
 
-    `lowerings` gives, per op name, how it is lowered here: the portable ops whose lowering is the target's, by name. `spaces`
-    are LLVM's address space numbers for `global`, `workgroup` and `view`. `convention` is the calling convention of kernels.
+    `lowerings` gives, per op name, how it is lowered here: the portable ops whose lowering is the target's, by name.
+    `spaces` are LLVM's address space numbers for `global`, `workgroup` and `view`. `convention` is the calling
+    convention of kernels.
     """
 
     triple: str
@@ -151,7 +152,7 @@ class FunctionWriter:
             lowering(self, operation)
 
     def module(self, parameters: Sequence[str], attributes: str, metadata: Sequence[str] = ()) -> str:
-        """Return the whole module: `parameters` in LLVM's words, a body written by `region`, function attributes, metadata."""
+        """Return the whole module: `parameters` in LLVM's words, the body written by `region`, attributes, metadata."""
         head = [f'target datalayout = "{self.target.data_layout}"', f'target triple = "{self.target.triple}"', ""]
         define = f"define {self.target.convention} void @{self.kernel.name}({', '.join(parameters)}) #0 {{"
         tail = [

@@ -1,4 +1,4 @@
-"""Arithmetic on scalars and vectors: integers wrap unless `nsw`, floats round to nearest even and are never contracted."""
+"""Arithmetic on scalars and vectors: integers wrap unless `nsw`, floats round to nearest even, never contracted."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ _LOG2 = (2.8853900817779268, 0.9617966939259756, 0.5770780163555854, 0.412198583
 
 @lane_op("core.log2", "x", rules.same_f32, BY_TARGET, issue="transcendental")
 def log2(m: Any, x: Any) -> Any:
-    """The base-2 logarithm. 0 gives -inf, negative numbers NaN; denormals count as 0. Hardware is within 1e-6 or 1 ulp."""
+    """The base-2 logarithm. 0 gives -inf, negatives NaN, denormals count as 0. Hardware is within 1e-6 or 1 ulp."""
     bits = m.bits(x, I32)
     high = (bits & 0x7FFFFF) >= 0x3504F3  # mantissa at or above sqrt 2: halve it
     exponent = m.lshr(bits, 23) - m.where(high, m.const(126, I32), m.const(127, I32))

@@ -83,9 +83,10 @@ def for_range(
     carried: Sequence[Value],
     body: Callable[[Value, tuple[Value, ...]], Sequence[Value]],
 ) -> tuple[Value, ...]:
-    """Run `body(index, carried)` for index = lower, lower + step, ... while index < upper (signed i32), and return what it carries.
+    """Run `body(index, carried)` for index = lower, lower + step, ... while index < upper (signed i32).
 
-    Bounds are equal on all active lanes. `body` returns the next carried values, of the same types.
+    Returns the carried values after the last pass. Bounds are equal on all active lanes. `body` returns the next
+    carried values, of the same types.
     """
     if type(step) is not int or step < 1:
         raise IRError(f"the step of a loop is a positive Python int, got {step!r}")
@@ -132,7 +133,7 @@ def if_else(
     *,
     cold: bool = False,
 ) -> tuple[Value, ...]:
-    """Run one of two branches, lane by lane, and return what it yields; both yield the same types. `cold`: rarely taken."""
+    """Run one of two branches, lane by lane, and return what it yields, of the same types. `cold`: rarely taken."""
     builder = current_builder()
     regions: list[Region] = []
     for branch in (then, otherwise):

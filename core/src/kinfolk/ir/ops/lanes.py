@@ -141,7 +141,7 @@ def _permute_rule(types: tuple[Type, ...], attributes: Any) -> tuple[Type, ...]:
 
 @lane_op("core.byte_permute", "low high", _permute_rule, BY_TARGET, attributes=(AttributeDef("selector", "ints"),))
 def byte_permute(m: Any, low: Any, high: Any, *, selector: tuple[int, ...]) -> Any:
-    """Four bytes chosen from the eight of (low, high): byte i of the result is byte `selector[i]`, counted from low's lowest."""
+    """Four of the eight bytes of (low, high): byte i of the result is byte `selector[i]`, counted from low's lowest."""
     result = m.const(0, I32)
     for position, byte in enumerate(selector):
         source = low if byte < 4 else high

@@ -1,4 +1,4 @@
-"""Global memory through pointers, bounded views, and workgroup memory. Families address in elements; bytes come from the types."""
+"""Global memory by pointers, bounded views, workgroup memory. Families address in elements; types give the bytes."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ bound = CORE_OPS.register(
         lowering=BY_TARGET,
     )
 )
-"""A view of `count` elements from a pointer on, both equal on all lanes; the size in bytes is a multiple of 4 below 2^31."""
+"""A view of `count` elements from a pointer on, both equal on all lanes; its bytes are a multiple of 4 below 2^31."""
 
 
 def _view(type_: Type) -> ViewType:
@@ -261,7 +261,7 @@ ALLOCATE = CORE_OPS.register(
 
 
 def allocate(element: ScalarType, count: int) -> Value:
-    """Return workgroup memory of `count` elements, 16-byte aligned, contents undefined. Stands outside loops and branches."""
+    """Return workgroup memory of `count` elements, 16-byte aligned, undefined. Stands outside loops and branches."""
     return ALLOCATE(element=element, count=count)
 
 

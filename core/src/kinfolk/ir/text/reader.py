@@ -17,7 +17,7 @@ class Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._words = words(text)
-        self._next = 0
+        self._next: int = 0
 
     # Words
 
