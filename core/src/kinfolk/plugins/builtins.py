@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from kinfolk.fields import FieldError
 from kinfolk.hooks import hookimpl
 from kinfolk.record import fields_of
 from kinfolk.refusal import Refusal
-from kinfolk.spec import Spec
-from kinfolk.usage import Usage
+
+if TYPE_CHECKING:
+    from kinfolk.spec import Spec
+    from kinfolk.usage import Usage
 
 PLUGIN: Final = "kinfolk-core"
 

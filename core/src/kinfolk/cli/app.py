@@ -1,0 +1,112 @@
+"""The click group whose commands are found by name and imported when called."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+import click
+
+from kinfolk._version import __version__
+from kinfolk.cli.output import EXIT_FAILED
+from kinfolk.errors import KinfolkError, PluginError
+from kinfolk.plugins.discovery import catalog
+from kinfolk.plugins.faults import UnknownPlugin
+from kinfolk.plugins.loading import installed, load
+
+
+class CommandFailed(click.ClickException):
+    """An error of kinfolk that a command did not report itself: one line, exit status 1."""
+
+    exit_code = EXIT_FAILED
+
+
+class PluginCommands(click.Group):
+    """A group that knows its commands by name only.
+
+    A command that cannot be loaded fails when it is called, and no other.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(installed("command"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        try:
+            command = load("command", cmd_name).plugin
+        except UnknownPlugin:
+            return None
+        except PluginError as error:
+            raise CommandFailed(str(error)) from error
+        if not isinstance(command, click.Command):
+            raise CommandFailed(f"the entry point of command {cmd_name} names {command!r}, which is no click command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if args[0].startswith("-"):
+                raise
+            raise click.UsageError(unknown("verb", args[0], self.list_commands(ctx)), ctx) from error
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KinfolkError as error:
+            notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
+            raise CommandFailed(f"{error}{notes}") from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, _summary(name)) for name in self.list_commands(ctx)]
+        if rows:
+            with formatter.section("Verbs"):
+                formatter.write_dl(rows)
+        else:
+            with formatter.section("Verbs"):
+                formatter.write_text("None is known: kinfolk-core carries no metadata here. Install it with pip.")
+
+
+def unknown(noun: str, given: str, known: list[str]) -> str:
+    """Return the message about a word that is none of those known, with the nearest."""
+    import difflib
+
+    close = difflib.get_close_matches(given, known, n=1)
+    hint = f"Did you mean {close[0]}?" if close else f"Known: {', '.join(known)}."
+    return f"no {noun} {given!r}. {hint}"
+
+
+def _summary(name: str) -> str:
+    """Return the first line of what a command's module says of itself, read from its file: help imports no plugin."""
+    offers = catalog().offers["command", name]
+    owner = f"({', '.join(offer.distribution for offer in offers)})"
+    for path in _sources(offers[0].module):
+        try:
+            text = ast.get_docstring(ast.parse(path.read_bytes()))
+        except (OSError, SyntaxError, ValueError):
+            return owner
+        if text:
+            return f"{text.splitlines()[0]} {owner}"
+    return owner
+
+
+def _sources(module: str) -> Iterator[Path]:
+    """Yield where a module's source may lie, found without importing the packages above it."""
+    package, *parts = module.split(".")
+    spec = PathFinder.find_spec(package)
+    if spec is None:
+        return
+    if not parts and spec.origin:
+        yield Path(spec.origin)
+    for folder in spec.submodule_search_locations or ():
+        path = Path(folder, *parts)
+        yield from filter(Path.is_file, (path.with_suffix(".py"), path / "__init__.py"))
+
+
+@click.group(cls=PluginCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kinfolk")
+def app() -> None:
+    """GPU kernel families as plugins: which kernel serves a request, why, and whether it works."""

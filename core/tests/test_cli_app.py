@@ -1,0 +1,105 @@
+"""The command line itself: verbs, usage errors, exit status, documents."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from kinfolk.cli.app import app
+from kinfolk.cli.output import print_document, refusals_of
+from kinfolk.errors import KinfolkError
+from kinfolk.plugins.faults import State, UnknownPlugin, UnusablePlugin
+
+ROW = {"code", "kind", "field", "value", "limit", "because", "remedy", "plugin"}
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["lst"], "no verb 'lst'. Did you mean list?"),
+        (["--nonsense"], "No such option"),
+        (["list", "--jsn"], "--json"),
+        (["list", "--time-limit", "soon"], "--time-limit"),
+        (["why"], "Missing argument"),
+        (["why", "rows", "a=1"], "Missing option '--arch'"),
+    ],
+)
+def test_what_nobody_knows_is_exit_status_2_with_a_hint(arguments, said):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_help_and_version_pass():
+    assert run("--help").exit_code == run("--version").exit_code == run("list", "--help").exit_code == 0
+    assert "why" in run("--help").stdout
+
+
+@pytest.mark.parametrize("kind, arguments", [("family", ("why", "nosuch", "--arch", "nowhere"))])
+def test_a_family_that_is_not_installed_is_a_refusal_row(kind, arguments):
+    result = run(*arguments, "--json")
+    document = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert document.keys() == {"schema", "status", "request", "candidates", "selected", "refusals"}
+    assert (document["schema"], document["status"], document["selected"]) == ("kinfolk.why/1", "refused", None)
+    [row] = document["refusals"]
+    assert row.keys() == ROW
+    assert (row["code"], row["value"]) == (f"{kind}.unknown", "nosuch")
+    assert "pip install kinfolk-nosuch" in row["remedy"]
+    told = run(*arguments)
+    assert told.exit_code == 1
+    assert "pip install kinfolk-nosuch" in told.stdout
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (UnknownPlugin("arch", "x", ()), "arch.unknown"),
+        (UnusablePlugin("family", "x", "acme-x", State.TIME_OUT, "c"), "family.time_out"),
+        (KinfolkError("something"), "error.kinfolk_error"),
+    ],
+)
+def test_every_error_has_the_form_of_a_refusal(error, code):
+    [row] = refusals_of(error)
+    assert row.keys() == ROW
+    assert row["code"] == code
+
+
+def test_documents_hold_no_bare_infinities(capsys):
+    print_document({"margin": float("inf"), "rows": [float("nan"), 1.5, (True, None)]})
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    found = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert found == {"margin": "inf", "rows": ["nan", 1.5, [True, None]]}
+
+
+def test_without_click_the_extra_is_named():
+    code = "import sys\nsys.modules['click'] = None\nfrom kinfolk.cli import main\nmain(['list'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "kinfolk: the command line needs click: pip install 'kinfolk-core[cli]'\n",
+    )
+
+
+def test_the_console_script_and_the_module_are_one(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "kinfolk.cli", "list", "--json"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    document = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert document["core"]["distribution"] == "kinfolk-core"
+    verbs = {row["name"]: row["state"] for row in document["plugins"] if row["kind"] == "command"}
+    assert verbs["list"] == verbs["why"] == "ok"
