@@ -6,7 +6,7 @@ was observed, it holds for every request in the box; where they do not, or some 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, cast
 
 import attrs
@@ -141,9 +141,9 @@ def holding(observations: Iterable[Observation], launch: Mapping[str, int]) -> d
     observed expression reads is unbounded.
     """
     box = {name: Range(value, value) for name, value in launch.items()}
-    pending = [observation for observation in _distinct(observations) if _reads(observation.expr, launch)]
+    pending = [observation for observation in _distinct(observations) if reads(observation.expr, launch)]
     for name in sorted(launch):
-        concerned = [observation for observation in pending if _reads(observation.expr, {name: 0})]
+        concerned = [observation for observation in pending if reads(observation.expr, (name,))]
         for upwards in (True, False):
             box[name] = _widened(concerned, box, name, upwards)
     return box
@@ -155,7 +155,8 @@ def _distinct(observations: Iterable[Observation]) -> list[Observation]:
     return list(by_key.values())
 
 
-def _reads(expr: Expr, names: Mapping[str, int]) -> bool:
+def reads(expr: Expr, names: Collection[str]) -> bool:
+    """Return whether an expression reads one of the fields."""
     return any(isinstance(leaf, Field) and leaf.name in names for leaf in expr.leaves())
 
 

@@ -9,12 +9,14 @@ import attrs
 
 from kinfolk.candidate import Candidate
 from kinfolk.dispatch.composed import Composed
+from kinfolk.dispatch.interval import Observation, reads
+from kinfolk.dispatch.watch import observer_of
 from kinfolk.errors import KinfolkError, NoCandidate, PinRefused, PluginError
 from kinfolk.expr.node import Fact
 from kinfolk.flavor import Flavor
 from kinfolk.plan import Plan
 from kinfolk.refusal import Refusal
-from kinfolk.request import Request
+from kinfolk.request import Request, launch_names
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -99,9 +101,13 @@ def _expect_request(composition: Composed, request: Request) -> None:
 
 
 def _verdict(composition: Composed, request: Request, flavor: Flavor, candidate: Candidate) -> Verdict:
-    arch = composition.arch
-    refusals = [*_too_old(candidate, flavor), *candidate.unmet(candidate.capability, request, arch)]
+    arch, observer = composition.arch, observer_of(request)
+    before = len(observer.observations)
+    too_old = _too_old(candidate, flavor)
+    refusals = [*too_old, *candidate.unmet(candidate.capability, request, arch)]
     if refusals:
+        if too_old or _certain(candidate, request, observer.observations[before:]):
+            observer.settled(before)
         return Verdict(candidate=candidate, plan=None, refusals=tuple(refusals), notes=())
     plan = _completed(_planned(candidate, request, arch), composition, candidate, flavor)
     for spec in dict.fromkeys(launch.spec for launch in plan.launches):
@@ -111,6 +117,13 @@ def _verdict(composition: Composed, request: Request, flavor: Flavor, candidate:
         return Verdict(candidate=candidate, plan=plan, refusals=tuple(refusals), notes=())
     notes = candidate.notes_for(request, arch)
     return Verdict(candidate=candidate, plan=attrs.evolve(plan, notes=plan.notes + notes), refusals=(), notes=notes)
+
+
+def _certain(candidate: Candidate, request: Request, seen: Sequence[Observation]) -> bool:
+    """Return whether a limit of the candidate is unmet whatever the launch fields are."""
+    launch = launch_names(request.__class__)
+    conditions = {limit.condition for limit in candidate.capability}
+    return any(each.value is False and each.expr in conditions and not reads(each.expr, launch) for each in seen)
 
 
 def _planned(candidate: Candidate, request: Request, arch: Arch) -> Plan:

@@ -21,6 +21,10 @@ class Observer:
         """Record the value of an expression; its leaves are not counted as reads."""
         self.observations.append(Observation(expr, value, scope))
 
+    def settled(self, since: int) -> None:
+        """Drop the observations from position `since` on: what they decided is certain without them."""
+        del self.observations[since:]
+
 
 _MARKS = ("__kinfolk_request__", "__kinfolk_observer__")
 
@@ -47,6 +51,11 @@ def _watched_type(kind: type[Request]) -> type[Request]:
         "__attrs_attrs__": cast("Any", kind).__attrs_attrs__,
     }
     return cast("type[Request]", type(kind.__name__, (kind,), namespace))
+
+
+def observer_of(request: Request) -> Observer:
+    """Return who observes a request; of an unobserved one, an observer that nobody asks."""
+    return cast("Observer | None", getattr(request, "__kinfolk_observer__", None)) or Observer()
 
 
 def watched(request: Request, observer: Observer) -> Request:
