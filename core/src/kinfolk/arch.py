@@ -41,10 +41,10 @@ class LoweredModule:
 class Arch:
     """One instruction set. Families ask it for facts and atoms, never for its name.
 
-    `facts` are numbers and flags in the units of their names (`lds_bytes`, `compute_units`); they read as attributes too.
-    `target_ids` are the compiler's names of it. `ops` are its own ops, `lacking` portable ops it does not have with what to use
-    instead. `lower_kernel(kernel, arch, spec, llvm)` writes LLVM IR for an LLVM generation; `read_usage(object, symbol, arch)`
-    reads what the compiler produced.
+    `facts` are numbers and flags in the units of their names (`lds_bytes`, `compute_units`); they read as attributes
+    too. `target_ids` are the compiler's names of it. `ops` are its own ops, `lacking` portable ops it does not have
+    with what to use instead. `lower_kernel(kernel, arch, spec, llvm)` writes LLVM IR for an LLVM generation;
+    `read_usage(object, symbol, arch)` reads what the compiler produced.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""What can go wrong, one class per cause. The type says whose fault: `TypeError`/`ValueError` the caller's, `InternalError` ours."""
+"""What can go wrong, one class per cause. The type says whose fault: `TypeError`/`ValueError` the caller's,
+`InternalError` ours.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class BindError(KinfolkError, ValueError):
 
 
 class SimulationError(KinfolkError):
-    """A kernel did something wrong on the simulator; the message names op, source line, workgroup, wave, lanes and address."""
+    """A kernel did something wrong on the simulator; the message names op, source line, workgroup, wave, lanes and
+    address.
+    """
 
 
 class InternalError(KinfolkError):

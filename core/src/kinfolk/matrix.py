@@ -48,7 +48,8 @@ class MatrixCatalog:
         return iter(self._atoms)
 
     def find(self, *, m: int, n: int, k: int | None = None, a: str, b: str | None = None, c: str = "f32") -> Atom:
-        """Return the atom of this shape and these element types (names such as "bf16"); of several, the one with the largest k.
+        """Return the atom of this shape and these element types (names such as "bf16"); of several, the one with the
+        largest k.
 
         Raises `NoSuchAtom`.
         """

@@ -16,8 +16,8 @@ Access = Literal["read", "write", "readwrite"]
 class Parameter:
     """One kernel parameter.
 
-    `type` is a pointer, or a scalar i32, i64 or f32 passed by value. For a pointer, `access` says what the kernel does with
-    the memory, `alignment` is the least alignment of the address in bytes, and memory it writes is never reachable
+    `type` is a pointer, or a scalar i32, i64 or f32 passed by value. For a pointer, `access` says what the kernel does
+    with the memory, `alignment` is the least alignment of the address in bytes, and memory it writes is never reachable
     through another parameter.
     """
 

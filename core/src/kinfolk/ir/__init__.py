@@ -1,6 +1,6 @@
 """The intermediate representation: SSA values on the lanes of a wave, ops declared once, kernels checked for archs."""
 
-from kinfolk.ir.builder import build_kernel, current_builder
+from kinfolk.ir.builder import build_kernel, constant, current_builder
 from kinfolk.ir.op import AttributeDef, OpDef, OpTable
 from kinfolk.ir.value import Kernel, Location, Operation, Region, Value
 from kinfolk.ir.verify import verify
@@ -15,6 +15,7 @@ __all__ = [
     "Region",
     "Value",
     "build_kernel",
+    "constant",
     "current_builder",
     "verify",
 ]

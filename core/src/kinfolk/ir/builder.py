@@ -33,20 +33,30 @@ def current_builder() -> Builder:
     return builder
 
 
+def constant(value: int | float, type_: DataType) -> Value:
+    """Return a constant of the kernel being built."""
+    return current_builder().constant(value, type_)
+
+
 def float_bits(value: float, type_: ScalarType) -> int:
-    """Return the storage bits of `value` in f32 or f64, or in a narrow float that holds it exactly."""
-    if type_.name == "f64":
-        return int.from_bytes(struct.pack("<d", value), "little")
-    if type_.name == "f32":
-        return int.from_bytes(struct.pack("<f", value), "little")
-    if type_.name == "f16":
-        return int.from_bytes(struct.pack("<e", value), "little")
+    """Return the storage bits of `value` rounded to f32 or f64, or in f16 or bf16, which must hold it exactly."""
     if type_.name == "bf16":
         bits = float_bits(value, F32)
-        if bits & 0xFFFF:
+        if bits & 0xFFFF or (value == value and struct.unpack("<f", struct.pack("<f", value)) != (value,)):
             raise IRError(f"{value!r} is not exact in bf16")
         return bits >> 16
-    raise IRError(f"constants of {type_} are given as bits")
+    if type_.name not in _FORMATS:
+        raise IRError(f"constants of {type_} are given as bits")
+    try:
+        packed = struct.pack(_FORMATS[type_.name], value)
+    except OverflowError:
+        raise IRError(f"{value!r} is past the largest {type_}") from None
+    if type_.name == "f16" and value == value and struct.unpack("<e", packed) != (value,):
+        raise IRError(f"{value!r} is not exact in f16")
+    return int.from_bytes(packed, "little")
+
+
+_FORMATS = {"f64": "<d", "f32": "<f", "f16": "<e"}
 
 
 class Builder:
@@ -168,6 +178,8 @@ def infer_results(
     types = definition.result(operands, attributes)
     if definition.meaning != Control("if"):
         return types
+    if not all(region.operations for region in regions):
+        raise IRError("a branch is empty; it ends in yield")
     yielded = [tuple(value.type for value in region.operations[-1].operands) for region in regions]
     if len(yielded) != 2 or yielded[0] != yielded[1]:
         raise IRError(f"the branches yield {' and '.join(_list(types) for types in yielded)}; they must agree")

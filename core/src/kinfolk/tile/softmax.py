@@ -1,0 +1,102 @@
+"""Online softmax over tiles of scores (Milakov and Gimelshein, arXiv:1805.02867), with a lazy rescale.
+
+The running maximum is one of raw scores, so that any finite score is a score: weights are exp2((score - maximum) * c)
+with c = scale * log2 e. A masked score is -inf. The maximum starts at the lowest finite number, which no score lies
+below. It is raised only when a tile's maximum exceeds it by more than `threshold` in log2 units; until then weights may
+exceed 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from kinfolk.ir.builder import constant
+from kinfolk.ir.ops import arithmetic, vector
+from kinfolk.ir.types import F32
+from kinfolk.ir.value import Value
+from kinfolk.tile.reduction import across_lanes, in_lane
+
+LOWEST = -3.4028234663852886e38
+LOG2_E = 1.4426950408889634
+LN_2 = 0.6931471805599453
+
+
+@attrs.frozen(eq=False)
+class RowState:
+    """What is carried per softmax row: the raised `maximum` (of raw scores) and this lane's share of the `total`
+    weight.
+    """
+
+    maximum: Value
+    total: Value
+
+    @classmethod
+    def start(cls) -> RowState:
+        """The state before the first score."""
+        return cls(constant(LOWEST, F32), constant(0.0, F32))
+
+
+@attrs.frozen(eq=False)
+class OnlineSoftmax:
+    """Softmax of rows whose scores lie in several slots of a lane, and in the lanes that differ in the bits of `masks`.
+
+    `scale` multiplies raw scores, a positive f32; `scale_log2` is scale * log2 e.
+    """
+
+    scale: Value
+    scale_log2: Value
+    masks: tuple[int, ...]
+    threshold: float = 8.0
+
+    @classmethod
+    def of(cls, scale: Value, masks: tuple[int, ...], threshold: float = 8.0) -> OnlineSoftmax:
+        """Return the softmax for a scale known at launch."""
+        return cls(scale, scale * LOG2_E, masks, threshold)
+
+    def tile_maximum(self, scores: Sequence[Value]) -> Value:
+        """Return the largest raw score of the tile's row; -inf where all are masked. No score is NaN."""
+        return across_lanes(in_lane(scores, arithmetic.fmax), self.masks, arithmetic.fmax)
+
+    def exceeds(self, state: RowState, tile_maximum: Value) -> Value:
+        """Whether the row's maximum must be raised before the tile's weights are formed."""
+        return (tile_maximum - state.maximum) * self.scale_log2 > self.threshold
+
+    def raise_maximum(self, state: RowState, tile_maximum: Value) -> tuple[RowState, Value]:
+        """Return the state under the larger maximum, and the factor by which everything accumulated shrinks."""
+        maximum = arithmetic.fmax(state.maximum, tile_maximum)
+        factor = arithmetic.exp2((state.maximum - maximum) * self.scale_log2)
+        return RowState(maximum, state.total * factor), factor
+
+    def weights(self, state: RowState, scores: Sequence[Value]) -> tuple[RowState, list[Value]]:
+        """Return the weights of a tile's scores, and the state with them added."""
+        weights = [arithmetic.exp2((score - state.maximum) * self.scale_log2) for score in scores]
+        return RowState(state.maximum, state.total + in_lane(weights, arithmetic.fadd)), weights
+
+    def finish(self, state: RowState) -> tuple[Value, Value]:
+        """Return (1 / total weight, natural-log sum of exp of scaled scores) of the row; (0, -inf) for a row without a
+        score.
+        """
+        total = across_lanes(state.total, self.masks, arithmetic.fadd)
+        empty = total <= 0.0
+        inverse = arithmetic.select(empty, constant(0.0, F32), arithmetic.rcp(total))
+        lse = arithmetic.fma(state.maximum, self.scale, arithmetic.log2(total) * LN_2)
+        return inverse, arithmetic.select(empty, constant(float("-inf"), F32), lse)
+
+
+def mask_scores(scores: Sequence[Value], key: Sequence[Value], valid: Value) -> list[Value]:
+    """Return the scores with -inf where the key's index in the tile is not below `valid` (i32)."""
+    masked = constant(float("-inf"), F32)
+    return [arithmetic.select(index < valid, score, masked) for score, index in zip(scores, key, strict=True)]
+
+
+def scale_accumulators(accumulators: Sequence[Value], factor: Value) -> list[Value]:
+    """Return f32 vectors multiplied by one factor per lane."""
+    return [accumulator * _splat_like(factor, accumulator) for accumulator in accumulators]
+
+
+def _splat_like(factor: Value, model: Value) -> Value:
+    from kinfolk.ir.types import VectorType
+
+    return vector.splat(factor, count=model.type.count) if isinstance(model.type, VectorType) else factor

@@ -1,0 +1,76 @@
+"""Rows on their way from global to workgroup memory: loaded into registers ahead of time, written when the tile is
+free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from kinfolk.errors import IRError
+from kinfolk.ir.ops import memory
+from kinfolk.ir.value import Value
+from kinfolk.tile.workgroup_tile import WorkgroupTile
+
+
+@attrs.frozen(eq=False)
+class Staging:
+    """How a workgroup carries rows of `columns` elements, contiguous in global memory, to `first_column` on of a tile.
+
+    Each thread takes `pieces` vectors of `width`; the vectors of a wave are neighbours, so that loads are coalesced,
+    and a wave takes whole rows, so that its pieces lie a fixed distance apart in global memory and in the tile.
+    """
+
+    tile: WorkgroupTile
+    first_column: int
+    columns: int
+    width: int
+    pieces: int
+    wave_size: int
+
+    @classmethod
+    def of(
+        cls,
+        tile: WorkgroupTile,
+        *,
+        rows: int,
+        first_column: int,
+        columns: int,
+        threads: int,
+        wave_size: int,
+        max_width: int,
+    ) -> Staging:
+        """Return the widest staging in which each thread takes the same number of vectors."""
+        total = rows * columns
+        width = max_width
+        while width > 1 and (total % (threads * width) or columns % width):
+            width //= 2
+        pieces, rest = divmod(total, threads * width)
+        if rest or columns % width:
+            raise IRError(f"{rows} rows of {columns} elements do not spread evenly over {threads} threads")
+        if pieces > 1 and (wave_size * width) % columns:
+            raise IRError(f"a wave's {wave_size} vectors of {width} are no whole number of rows of {columns}")
+        return cls(tile, first_column, columns, width, pieces, wave_size)
+
+    def source(self, wave: Value, lane: Value) -> Value:
+        """Return the element index of a thread's first vector among the rows in global memory."""
+        return wave * (self.pieces * self.wave_size * self.width) + lane * self.width
+
+    def target(self, source: Value) -> Value:
+        """Return the element index in the tile of the vector at `source`."""
+        return source // self.columns * self.tile.pitch + source % self.columns
+
+    def load(self, view: Value, source: Value) -> list[Value]:
+        """Issue this thread's loads from a view of the rows."""
+        step = self.wave_size * self.width
+        return [
+            memory.view_load(view, source + piece * step if piece else source, count=self.width)
+            for piece in range(self.pieces)
+        ]
+
+    def store(self, target: Value, pieces: Sequence[Value]) -> None:
+        """Write this thread's vectors to the tile."""
+        rows = self.wave_size * self.width // self.columns
+        for number, piece in enumerate(pieces):
+            self.tile.store(target, piece, self.width, row=number * rows, column=self.first_column)

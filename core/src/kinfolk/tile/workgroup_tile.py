@@ -1,0 +1,49 @@
+"""A matrix in workgroup memory, rows padded so that lanes in a column meet different banks."""
+
+from __future__ import annotations
+
+import attrs
+
+from kinfolk.ir.ops import memory
+from kinfolk.ir.types import ScalarType
+from kinfolk.ir.value import Value
+
+
+@attrs.frozen(eq=False)
+class WorkgroupTile:
+    """`rows` by `columns` elements; row r starts at element r * `pitch`. `scope` is the alias scope of its readers."""
+
+    buffer: Value
+    element: ScalarType
+    rows: int
+    columns: int
+    pitch: int
+
+    @classmethod
+    def allocate(cls, element: ScalarType, rows: int, columns: int, padding: int) -> WorkgroupTile:
+        """Reserve workgroup memory for a tile with `padding` unused elements after each row."""
+        pitch = columns + padding
+        return cls(memory.allocate(element, rows * pitch), element, rows, columns, pitch)
+
+    def load(self, index: Value, count: int, *, row: int = 0, column: int = 0, scope: str = "") -> Value:
+        """Read `count` elements at `index`, moved by whole rows and columns known at build time."""
+        return memory.workgroup_load(
+            self.buffer,
+            index,
+            count=count,
+            offset=row * self.pitch + column,
+            alignment=self._alignment(count),
+            scope=scope,
+        )
+
+    def store(self, index: Value, value: Value, count: int, *, row: int = 0, column: int = 0, scope: str = "") -> None:
+        """Write `count` elements at `index`, moved by whole rows and columns known at build time."""
+        memory.workgroup_store(
+            self.buffer, index, value, offset=row * self.pitch + column, alignment=self._alignment(count), scope=scope
+        )
+
+    def _alignment(self, count: int) -> int:
+        """The alignment of an access to `count` elements at a multiple of `count`: what the pitch keeps of it."""
+        wanted = count * self.element.bytes
+        pitch_bytes = self.pitch * self.element.bytes
+        return min(wanted, pitch_bytes & -pitch_bytes, 16)

@@ -1,0 +1,67 @@
+"""The first product: S' = K Q', 16 keys by 16 heads per wave, contracted over latent and rope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from kinfolk.ir.builder import constant
+from kinfolk.ir.ops import vector
+from kinfolk.ir.types import F32, VectorType
+from kinfolk.ir.value import Value
+from kinfolk.tile.contraction import Contraction
+from kinfolk.tile.lane_index import lane_index
+from kinfolk.tile.layout import per_lane
+from kinfolk.tile.units import Filler, Unit, UnitSchedule, lay_out
+from kinfolk.tile.workgroup_tile import WorkgroupTile
+from kinfolk_mla.decode.geometry import Geometry
+from kinfolk_mla.decode.query import Query, sections
+
+
+@attrs.frozen(eq=False)
+class ScoreProduct:
+    """Where this lane reads its key row, and the key index in the tile of each score it ends up with."""
+
+    geometry: Geometry
+    tile: WorkgroupTile
+    starts: tuple[Value, ...]
+    keys: tuple[Value, ...]
+
+    @classmethod
+    def of(cls, geometry: Geometry, tile: WorkgroupTile) -> ScoreProduct:
+        """Find this lane's rows and columns."""
+        rows = per_lane(geometry.score.shape.a.rows, "the key of an A element")
+        starts = tuple(lane_index(rows * tile.pitch + contraction.start_a) for contraction, _ in sections(geometry))
+        key = geometry.score.shape.c.rows
+        first = lane_index(key[:, 0])
+        steps = key[0] - key[0, 0]
+        assert (key == key[:, :1] + steps).all()
+        return cls(geometry, tile, starts, tuple(first + int(step) if step else first for step in steps))
+
+    def scores(self, query: Query, schedule: UnitSchedule, lead: Filler | None = None) -> list[Value]:
+        """Return this lane's raw scores, one per key of `keys`."""
+        atom = self.geometry.score
+        total = [constant(0.0, VectorType(F32, atom.shape.c.slots))]
+        units = [self._unit(query, position, *piece, total) for position, piece in enumerate(self._pieces())]
+        lay_out(units, schedule, lead=lead)
+        return [vector.extract(total[0], index=slot) for slot in range(atom.shape.c.slots)]
+
+    def _pieces(self) -> Iterator[tuple[Contraction, Value, int]]:
+        """Yield contraction, start and column of every read of a key row."""
+        for (contraction, first_column), start in zip(sections(self.geometry), self.starts, strict=True):
+            for number in range(contraction.reads):
+                yield contraction, start, first_column + number * contraction.width
+
+    def _unit(
+        self, query: Query, position: int, contraction: Contraction, start: Value, column: int, total: list[Value]
+    ) -> Unit:
+        def read() -> list[Value]:
+            return [self.tile.load(start, contraction.width, column=column), query.vector(position)]
+
+        def use(operands: Sequence[Value]) -> None:
+            key, head = operands
+            for a, b in zip(contraction.split(key), contraction.split(head), strict=True):
+                total[0] = self.geometry.score(a, b, total[0])
+
+        return Unit(read, use)

@@ -1,0 +1,92 @@
+"""What a workgroup works on: its sequence, its wave's heads, and the pages the keys lie in."""
+
+from __future__ import annotations
+
+import attrs
+
+from kinfolk.ir.builder import constant
+from kinfolk.ir.ops import arithmetic, convert, lanes, memory
+from kinfolk.ir.types import I32, I64
+from kinfolk.ir.value import Value
+from kinfolk.tile.paging import PageTable
+from kinfolk_mla.decode.geometry import WAVES, Geometry
+
+
+@attrs.frozen(eq=False)
+class Arguments:
+    """The kernel's parameters as values, in declared order."""
+
+    qa: Value
+    c_kv: Value
+    k_rope: Value
+    cu_seqlens_q: Value
+    cu_seqlens_k: Value
+    block_table: Value
+    status: Value
+    out: Value
+    lse: Value
+    scale: Value
+    block_table_stride: Value
+    num_pages: Value
+
+
+@attrs.frozen(eq=False)
+class Work:
+    """One sequence and, of its query, the heads of this wave. `token` is the row of the query, `first_head` the wave's
+    first head.
+    """
+
+    arguments: Arguments
+    geometry: Geometry
+    sequence: Value
+    token: Value
+    has_query: Value
+    length: Value
+    wave: Value
+    first_head: Value
+
+    @classmethod
+    def of(cls, arguments: Arguments, geometry: Geometry) -> Work:
+        """Read the sequence's offsets."""
+        sequence = lanes.block_id(axis=1)
+        token, next_token = _pair(arguments.cu_seqlens_q, sequence)
+        first_key, next_key = _pair(arguments.cu_seqlens_k, sequence)
+        wave = lanes.wave_id()
+        first_head = (lanes.block_id(axis=0) * WAVES + wave) * geometry.spec.heads_per_wave
+        return cls(arguments, geometry, sequence, token, next_token > token, next_key - first_key, wave, first_head)
+
+    @property
+    def tiles(self) -> Value:
+        """How many key tiles the sequence has, the last one perhaps partly filled."""
+        page = self.geometry.spec.page_size
+        return (self.length + (page - 1)) // page
+
+    @property
+    def wave_has_heads(self) -> Value:
+        """Whether this wave's heads exist; one that has none stages keys and joins barriers only."""
+        return self.first_head < self.geometry.spec.num_heads
+
+    def pages(self) -> PageTable:
+        """Return the sequence's page table."""
+        return PageTable.of_sequence(
+            self.arguments.block_table,
+            self.arguments.block_table_stride,
+            self.sequence,
+            length=self.length,
+            page_size=self.geometry.spec.page_size,
+            num_pages=self.arguments.num_pages,
+        )
+
+    def rows_of_token(self, tensor: Value, width: int) -> Value:
+        """Return a view of the token's rows [num_heads, width] of a tensor [tokens, num_heads, width]."""
+        heads = self.geometry.spec.num_heads
+        first = convert.sext(self.token, to=I64) * (heads * width)
+        count = arithmetic.select(self.has_query, constant(heads * width, I32), constant(0, I32))
+        return memory.bound(memory.offset(tensor, first), count)
+
+
+def _pair(offsets: Value, index: Value) -> tuple[Value, Value]:
+    return (
+        memory.load(memory.offset(offsets, index), invariant=True),
+        memory.load(memory.offset(offsets, index + 1), invariant=True),
+    )
