@@ -11,6 +11,7 @@ from kinfolk.ir.types import F32, I1, I32, ScalarType
 
 Array = npt.NDArray[Any]
 
+_BELOW_2_63 = float(np.nextafter(2.0**63, 0.0))
 _FLOATS = {"f32": np.float32, "f64": np.float64}
 
 
@@ -180,7 +181,7 @@ class NumpyAlgebra:
         low, high = -(1 << (type_.bits - 1)), (1 << (type_.bits - 1)) - 1
         wide = np.trunc(np.nan_to_num(x.data.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
         clipped = np.where(
-            wide >= high, high, np.where(wide <= low, low, np.clip(wide, -(2.0**62), 2.0**62).astype(np.int64))
+            wide >= high, high, np.where(wide <= low, low, np.clip(wide, -(2.0**63), _BELOW_2_63).astype(np.int64))
         )
         return NumpyLane(type_, clipped.astype(np.int64).astype(f"i{type_.bits // 8}").view(storage_dtype(type_)))
 

@@ -79,12 +79,12 @@ class AttributeDef:
 
 
 def _is_ints(value: object) -> bool:
-    return isinstance(value, tuple) and all(type(item) is int for item in cast("tuple[object, ...]", value))
+    return isinstance(value, tuple) and all(_KINDS["int"](item) for item in cast("tuple[object, ...]", value))
 
 
 _KINDS: dict[str, Callable[[object], bool]] = {
     "bool": lambda value: type(value) is bool,
-    "int": lambda value: type(value) is int,
+    "int": lambda value: type(value) is int and -(1 << 63) <= value < 1 << 63,
     "bits": lambda value: type(value) is int and value >= 0,
     "str": lambda value: type(value) is str,
     "ints": _is_ints,
@@ -124,12 +124,11 @@ class OpDef:
             raise InternalError(f"{self.name} does not register: it has no lowering")
         if not callable(self.result):
             raise InternalError(f"{self.name} does not register: it has no result rule")
-        if (
-            isinstance(self.meaning, MemoryAccess)
-            and not self.effects
-            and self.meaning.action in ("load", "store", "atomic_add")
-        ):
-            raise InternalError(f"{self.name} does not register: it accesses memory and declares no effect")
+        needed = (
+            _ACCESSES.get(self.meaning.action, frozenset[Effect]()) if isinstance(self.meaning, MemoryAccess) else ()
+        )
+        if missing := sorted(set(needed) - self.effects):
+            raise InternalError(f"{self.name} does not register: it accesses memory, its effects lack {missing}")
 
     def __call__(self, *operands: Value | int | float, **attributes: Any) -> Value:
         """Build the op where the current builder stands and return its one result."""
@@ -150,6 +149,18 @@ class OpDef:
     def pure(self) -> bool:
         """Whether the op only computes its results."""
         return not self.effects and self.regions == 0 and not isinstance(self.meaning, ScheduleMarker)
+
+
+_ACCESSES: dict[str, frozenset[Effect]] = {
+    "load": frozenset[Effect]({"reads"}),
+    "store": frozenset[Effect]({"writes"}),
+    "atomic_add": frozenset[Effect]({"reads", "writes"}),
+}
+
+
+def is_attribute(value: object) -> bool:
+    """Whether `value` is an attribute's: a bool, an i64, a str, a tuple of i64 or a scalar or vector type."""
+    return any(_KINDS[kind](value) for kind in ("bool", "int", "str", "ints", "type"))
 
 
 def _is_meaning(value: object) -> bool:

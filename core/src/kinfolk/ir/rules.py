@@ -55,6 +55,13 @@ def same_integer(types: Types, _: Attributes) -> Types:
     return (type_,)
 
 
+def same_number(types: Types, attributes: Attributes) -> Types:
+    """Integers of one type, i1 excepted, give that type: one bit has no sign and no arithmetic."""
+    (type_,) = same_integer(types, attributes)
+    expect(element_type(type_) != I1, f"takes integers of 8 to 64 bits, got {type_}")
+    return (type_,)
+
+
 def same_float(types: Types, _: Attributes) -> Types:
     """f32 or f64 of one type give that type."""
     type_ = all_equal(types)
@@ -72,8 +79,10 @@ def same_f32(types: Types, _: Attributes) -> Types:
 
 
 def compare_integer(types: Types, attributes: Attributes) -> Types:
-    """Integers of one type give i1 of the same width."""
+    """Integers of one type give i1 of the same width; one bit is compared for equality alone."""
     (type_,) = same_integer(types, attributes)
+    equality = attributes["predicate"] in ("eq", "ne")
+    expect(equality or element_type(type_) != I1, f"{type_} is compared by eq and ne, got {attributes['predicate']}")
     return (with_element(data(type_, "operand"), I1),)
 
 
@@ -94,14 +103,14 @@ def select(types: Types, _: Attributes) -> Types:
     return (a,)
 
 
-def widen_to_target(kind: str, wider: bool) -> Any:
-    """Return a rule: an operand of `kind` becomes attribute `to`, which is strictly wider, or strictly narrower."""
+def change_width(wider: bool) -> Any:
+    """Return a rule: an integer becomes attribute `to`, which is strictly wider, or strictly narrower."""
 
     def rule(types: Types, attributes: Attributes) -> Types:
-        source, target = data(types[0], "the operand"), attributes["to"]
-        expect(isinstance(target, ScalarType) and target.kind == kind, f"converts to {kind} types, got {target}")
+        source, target = data(types[0], "the operand"), _target(attributes)
+        expect(target.kind == "int", f"converts to int types, got {target}")
+        expect(element_type(source).kind == "int", f"converts from int types, got {source}")
         bits = element_type(source).bits
-        expect(element_type(source).kind == kind, f"converts from {kind} types, got {source}")
         expect(
             target.bits > bits if wider else target.bits < bits,
             f"{source} to {target} is not {'wider' if wider else 'narrower'}",
@@ -111,18 +120,42 @@ def widen_to_target(kind: str, wider: bool) -> Any:
     return rule
 
 
-def change_kind(source_kind: str, target_kind: str) -> Any:
-    """Return a rule for int to float or float to int, by attribute `to`."""
+def change_float(*pairs: tuple[str, str]) -> Any:
+    """Return a rule: a float becomes attribute `to`, by one of these pairs of type names."""
 
     def rule(types: Types, attributes: Attributes) -> Types:
-        source, target = data(types[0], "the operand"), attributes["to"]
+        source, target = data(types[0], "the operand"), _target(attributes)
+        known = ", ".join(f"{a} to {b}" for a, b in pairs)
+        expect((element_type(source).name, target.name) in pairs, f"converts {known}; got {source} to {target}")
+        return (with_element(source, target),)
+
+    return rule
+
+
+def change_kind(source_kind: str, target_kind: str) -> Any:
+    """Return a rule for int to float or float to int, by attribute `to`; floats are f32 or f64, an integer is no i1."""
+
+    def rule(types: Types, attributes: Attributes) -> Types:
+        source, target = data(types[0], "the operand"), _target(attributes)
+        scalars = (element_type(source), target)
         expect(
-            element_type(source).kind == source_kind and target.kind == target_kind,
+            (scalars[0].kind, scalars[1].kind) == (source_kind, target_kind),
             f"converts {source_kind} to {target_kind}, got {source} to {target}",
+        )
+        expect(
+            all(scalar.name in ARITHMETIC_FLOATS if scalar.kind == "float" else scalar != I1 for scalar in scalars),
+            f"converts between f32 or f64 and integers of 8 to 64 bits, got {source} to {target}",
         )
         return (with_element(source, target),)
 
     return rule
+
+
+def _target(attributes: Attributes) -> ScalarType:
+    target = attributes["to"]
+    if not isinstance(target, ScalarType):
+        raise IRError(f"converts to a scalar type, component by component, got {target}")
+    return target
 
 
 def same_bits(types: Types, attributes: Attributes) -> Types:

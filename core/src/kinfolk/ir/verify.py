@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+import re
 from typing import NoReturn
+
+import numpy as np
 
 from kinfolk.errors import IRError
 from kinfolk.ir.builder import check_arity, complete_attributes, infer_results
-from kinfolk.ir.meaning import Control, MemoryAccess
+from kinfolk.ir.meaning import Control, LanePermutation, MemoryAccess
+from kinfolk.ir.op import is_attribute
 from kinfolk.ir.value import Kernel, Operation, Region, Value
+
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def verify(kernel: Kernel) -> None:
     """Raise `IRError` naming the op and its source line unless `kernel` keeps every rule."""
-    if kernel.block <= 0 or kernel.block % kernel.wave_size:
-        raise IRError(f"{kernel.name}: block {kernel.block} is not a whole number of waves of {kernel.wave_size}")
-    if len({parameter.name for parameter in kernel.parameters}) != len(kernel.parameters):
-        raise IRError(f"{kernel.name}: two parameters have one name")
+    _head(kernel)
     expected = tuple(parameter.type for parameter in kernel.parameters)
     got = tuple(argument.type for argument in kernel.body.arguments)
     if expected != got:
         raise IRError(f"{kernel.name}: the body takes {_types(got)}, the parameters are {_types(expected)}")
     _Verifier(kernel).region(kernel.body, set(), "return", top=True)
+
+
+def _head(kernel: Kernel) -> None:
+    if not _SYMBOL.fullmatch(kernel.name):
+        raise IRError(f"{kernel.name!r} is no name of a kernel: letters, digits and _ . $ make one")
+    if kernel.wave_size <= 0 or kernel.block <= 0 or kernel.block % kernel.wave_size:
+        raise IRError(f"{kernel.name}: block {kernel.block} is not a whole number of waves of {kernel.wave_size}")
+    names = [parameter.name for parameter in kernel.parameters]
+    if len(set(names)) != len(names):
+        raise IRError(f"{kernel.name}: two parameters have one name among {', '.join(names)}")
+    for name in [*names, *kernel.attributes]:
+        if not _NAME.fullmatch(name):
+            raise IRError(
+                f"{kernel.name}: {name!r} is no name of a parameter or attribute: letters, digits and _ make one"
+            )
+    for name, value in kernel.attributes.items():
+        if not is_attribute(value):
+            raise IRError(
+                f"{kernel.name}: attribute {name} is a bool, an i64, a str, integers or a type, got {value!r}"
+            )
 
 
 class _Verifier:
@@ -37,9 +61,13 @@ class _Verifier:
             ends = isinstance(meaning, Control) and meaning.kind in ("yield", "return")
             if ends != last or (last and isinstance(meaning, Control) and meaning.kind != terminator):
                 self._fail(operation, f"a region ends in exactly one {terminator}")
+            if isinstance(meaning, LanePermutation):
+                self._permutation(operation, meaning)
             if isinstance(meaning, MemoryAccess) and meaning.action == "allocate" and not top:
                 self._fail(operation, "workgroup memory is allocated outside loops and branches")
             self.operation(operation, known)
+            if any(result in known for result in operation.results):
+                self._fail(operation, "stands in the kernel twice")
             known.update(operation.results)
 
     def operation(self, operation: Operation, known: set[Value]) -> None:
@@ -49,6 +77,8 @@ class _Verifier:
         try:
             check_arity(operation.definition, len(operation.operands))
             complete = complete_attributes(operation.definition, operation.attributes)
+            if complete != operation.attributes:
+                raise IRError(f"lacks attribute {', '.join(sorted(complete.keys() - operation.attributes.keys()))}")
             if len(operation.regions) != operation.definition.regions:
                 raise IRError(f"has {operation.definition.regions} regions, got {len(operation.regions)}")
             types = infer_results(
@@ -65,7 +95,11 @@ class _Verifier:
         meaning = operation.definition.meaning
         for region in operation.regions:
             self.region(region, known, "yield")
-        if isinstance(meaning, Control) and meaning.kind == "for":
+        if not isinstance(meaning, Control):
+            return
+        if meaning.kind == "if" and any(region.arguments for region in operation.regions):
+            self._fail(operation, "a branch takes no arguments")
+        if meaning.kind == "for":
             (region,) = operation.regions
             carried = tuple(value.type for value in operation.operands[3:])
             arguments = tuple(value.type for value in region.arguments)
@@ -75,6 +109,13 @@ class _Verifier:
                     operation,
                     f"carries {_types(carried)}, its body takes {_types(arguments[1:])} and yields {_types(yielded)}",
                 )
+
+    def _permutation(self, operation: Operation, meaning: LanePermutation) -> None:
+        """Every lane reads from a lane of the wave."""
+        waves = self._kernel.wave_size
+        for _, lanes in meaning.sources(waves, np.ones(waves, np.bool_), **operation.attributes):
+            if lanes.shape != (waves,) or lanes.min() < 0 or lanes.max() >= waves:
+                self._fail(operation, f"reads lane {lanes.max()}, a wave has {waves} lanes")
 
     def _fail(self, operation: Operation, message: str) -> NoReturn:
         raise IRError(f"{self._kernel.name}: {operation.name}: {message} (at {operation.location})")

@@ -21,7 +21,7 @@ def _wrapping(opcode: str) -> Any:
     return lower
 
 
-@lane_op("core.add", "a b", rules.same_integer, _wrapping("add"), attributes=(NSW,))
+@lane_op("core.add", "a b", rules.same_number, _wrapping("add"), attributes=(NSW,))
 def add(m: Any, a: Any, b: Any, *, nsw: bool) -> Any:
     r = a + b
     if nsw:
@@ -29,7 +29,7 @@ def add(m: Any, a: Any, b: Any, *, nsw: bool) -> Any:
     return r
 
 
-@lane_op("core.sub", "a b", rules.same_integer, _wrapping("sub"), attributes=(NSW,))
+@lane_op("core.sub", "a b", rules.same_number, _wrapping("sub"), attributes=(NSW,))
 def sub(m: Any, a: Any, b: Any, *, nsw: bool) -> Any:
     r = a - b
     if nsw:
@@ -37,20 +37,20 @@ def sub(m: Any, a: Any, b: Any, *, nsw: bool) -> Any:
     return r
 
 
-@lane_op("core.mul", "a b", rules.same_integer, _wrapping("mul"), attributes=(NSW,))
+@lane_op("core.mul", "a b", rules.same_number, _wrapping("mul"), attributes=(NSW,))
 def mul(m: Any, a: Any, b: Any, *, nsw: bool) -> Any:
     if nsw:
         m.require(m.multiply_overflows(a, b) ^ 1, "signed overflow in mul nsw")
     return a * b
 
 
-@lane_op("core.udiv", "a b", rules.same_integer, instruction("udiv"))
+@lane_op("core.udiv", "a b", rules.same_number, instruction("udiv"))
 def udiv(m: Any, a: Any, b: Any) -> Any:
     m.require(b.ne(0), "division by zero")
     return m.udiv(a, m.where(b.eq(0), m.const(1, b.type), b))
 
 
-@lane_op("core.urem", "a b", rules.same_integer, instruction("urem"))
+@lane_op("core.urem", "a b", rules.same_number, instruction("urem"))
 def urem(m: Any, a: Any, b: Any) -> Any:
     m.require(b.ne(0), "division by zero")
     return a - m.udiv(a, m.where(b.eq(0), m.const(1, b.type), b)) * b
@@ -65,12 +65,12 @@ def _signed_quotient(m: Any, a: Any, b: Any) -> Any:
     return m.sdiv(a, m.where(b.eq(0) | overflow, m.const(1, b.type), b))
 
 
-@lane_op("core.sdiv", "a b", rules.same_integer, instruction("sdiv"))
+@lane_op("core.sdiv", "a b", rules.same_number, instruction("sdiv"))
 def sdiv(m: Any, a: Any, b: Any) -> Any:
     return _signed_quotient(m, a, b)
 
 
-@lane_op("core.srem", "a b", rules.same_integer, instruction("srem"))
+@lane_op("core.srem", "a b", rules.same_number, instruction("srem"))
 def srem(m: Any, a: Any, b: Any) -> Any:
     return a - _signed_quotient(m, a, b) * b
 
@@ -96,37 +96,37 @@ def _in_range(m: Any, a: Any, count: Any) -> Any:
     return count & (a.type.bits - 1)
 
 
-@lane_op("core.shl", "a count", rules.same_integer, instruction("shl"))
+@lane_op("core.shl", "a count", rules.same_number, instruction("shl"))
 def shl(m: Any, a: Any, count: Any) -> Any:
     return a << _in_range(m, a, count)
 
 
-@lane_op("core.lshr", "a count", rules.same_integer, instruction("lshr"))
+@lane_op("core.lshr", "a count", rules.same_number, instruction("lshr"))
 def lshr(m: Any, a: Any, count: Any) -> Any:
     return m.lshr(a, _in_range(m, a, count))
 
 
-@lane_op("core.ashr", "a count", rules.same_integer, instruction("ashr"))
+@lane_op("core.ashr", "a count", rules.same_number, instruction("ashr"))
 def ashr(m: Any, a: Any, count: Any) -> Any:
     return m.ashr(a, _in_range(m, a, count))
 
 
-@lane_op("core.smin", "a b", rules.same_integer, intrinsic("smin"))
+@lane_op("core.smin", "a b", rules.same_number, intrinsic("smin"))
 def smin(m: Any, a: Any, b: Any) -> Any:
     return m.where(a < b, a, b)
 
 
-@lane_op("core.smax", "a b", rules.same_integer, intrinsic("smax"))
+@lane_op("core.smax", "a b", rules.same_number, intrinsic("smax"))
 def smax(m: Any, a: Any, b: Any) -> Any:
     return m.where(a > b, a, b)
 
 
-@lane_op("core.umin", "a b", rules.same_integer, intrinsic("umin"))
+@lane_op("core.umin", "a b", rules.same_number, intrinsic("umin"))
 def umin(m: Any, a: Any, b: Any) -> Any:
     return m.where(m.unsigned_less(a, b), a, b)
 
 
-@lane_op("core.umax", "a b", rules.same_integer, intrinsic("umax"))
+@lane_op("core.umax", "a b", rules.same_number, intrinsic("umax"))
 def umax(m: Any, a: Any, b: Any) -> Any:
     return m.where(m.unsigned_less(a, b), b, a)
 
@@ -324,7 +324,7 @@ def log2(m: Any, x: Any) -> Any:
     for coefficient in reversed(_LOG2[:-1]):
         series = series * square + coefficient
     result = m.to_float(exponent, F32) + series * s
-    result = m.where(m.unsigned_less(bits, 0x800000), m.const(float("-inf"), F32), result)
+    result = m.where(m.unsigned_less(bits & 0x7FFFFFFF, 0x800000), m.const(float("-inf"), F32), result)
     result = m.where(x < -1.1754942e-38, m.const(float("nan"), F32), result)
     return m.where(x.eq(float("inf")), x, m.where(x.eq(x), result, x))
 

@@ -8,8 +8,11 @@ from kinfolk.errors import IRError
 from kinfolk.ir import rules
 from kinfolk.ir.op import LlvmWriter
 from kinfolk.ir.ops.declare import TO, lane_op
-from kinfolk.ir.types import F32, F64, I1, I8, I16, I32, I64, ScalarType
+from kinfolk.ir.types import F32, F64, I1, I8, I16, I32, I64, ScalarType, VectorType, component_count
 from kinfolk.ir.value import Operation
+
+_WIDENINGS = (("bf16", "f32"), ("f16", "f32"), ("bf16", "f64"), ("f16", "f64"), ("f32", "f64"))
+_NARROWINGS = (("f32", "bf16"), ("f32", "f16"), ("f64", "f32"))  # f64 to 16 bits in two steps would round twice
 
 
 def _cast(opcode: str) -> Any:
@@ -19,17 +22,17 @@ def _cast(opcode: str) -> Any:
     return lower
 
 
-@lane_op("core.sext", "x", rules.widen_to_target("int", wider=True), _cast("sext"), attributes=(TO,))
+@lane_op("core.sext", "x", rules.change_width(wider=True), _cast("sext"), attributes=(TO,))
 def sext(m: Any, x: Any, *, to: ScalarType) -> Any:
     return m.sext(x, to)
 
 
-@lane_op("core.zext", "x", rules.widen_to_target("int", wider=True), _cast("zext"), attributes=(TO,))
+@lane_op("core.zext", "x", rules.change_width(wider=True), _cast("zext"), attributes=(TO,))
 def zext(m: Any, x: Any, *, to: ScalarType) -> Any:
     return m.zext(x, to)
 
 
-@lane_op("core.trunc", "x", rules.widen_to_target("int", wider=False), _cast("trunc"), attributes=(TO,))
+@lane_op("core.trunc", "x", rules.change_width(wider=False), _cast("trunc"), attributes=(TO,))
 def trunc(m: Any, x: Any, *, to: ScalarType) -> Any:
     return m.trunc(x, to)
 
@@ -41,7 +44,9 @@ def sitofp(m: Any, x: Any, *, to: ScalarType) -> Any:
 
 def _lower_fptosi(w: LlvmWriter, op: Operation) -> None:
     source, target = op.operands[0], op.results[0]
-    suffix = f"i{target.scalar.bits}.f{source.scalar.bits}"
+    count = component_count(rules.data(source.type, "the operand"))
+    prefix = f"v{count}" if isinstance(source.type, VectorType) else ""
+    suffix = f"{prefix}i{target.scalar.bits}.{prefix}f{source.scalar.bits}"
     w.alias(target, w.call(w.type(target.type), f"llvm.fptosi.sat.{suffix}", w.typed(source)))
 
 
@@ -52,7 +57,7 @@ def fptosi(m: Any, x: Any, *, to: ScalarType) -> Any:
 
 
 def widen_float(m: Any, x: Any) -> Any:
-    """Return bf16 or f16 bits as f32, exactly; NaN payloads are kept and made quiet."""
+    """Return bf16 or f16 bits as f32, exactly. A NaN keeps its payload; that of f16 is made quiet."""
     bits = m.zext(m.bits(x, I16), I32)
     if x.type.name == "bf16":
         return m.bits(bits << 16, F32)
@@ -61,7 +66,8 @@ def widen_float(m: Any, x: Any) -> Any:
     sign, magnitude = (bits & 0x8000) << 16, (bits & 0x7FFF) << 13
     exponent = magnitude & 0x0F800000
     normal = m.bits(magnitude + 0x38000000, F32)
-    special = m.bits(magnitude | 0x7F800000, F32)
+    quiet = m.where((magnitude & 0x007FFFFF).eq(0), m.const(0x7F800000, I32), m.const(0x7FC00000, I32))
+    special = m.bits(magnitude | quiet, F32)
     denormal = m.to_float(m.lshr(magnitude, 13), F32) * 5.960464477539063e-08  # 2^-24
     value = m.where(exponent.eq(0x0F800000), special, m.where(exponent.eq(0), denormal, normal))
     return m.bits(m.bits(value, I32) | sign, F32)
@@ -84,21 +90,17 @@ def narrow_float(m: Any, x: Any, to: ScalarType) -> Any:
     return m.bits(m.trunc(value | sign, I16), to)
 
 
-@lane_op("core.fpext", "x", rules.widen_to_target("float", wider=True), _cast("fpext"), attributes=(TO,))
+@lane_op("core.fpext", "x", rules.change_float(*_WIDENINGS), _cast("fpext"), attributes=(TO,))
 def fpext(m: Any, x: Any, *, to: ScalarType) -> Any:
     """A narrow float in a wider one, exactly."""
     single = x if x.type == F32 else widen_float(m, x)
     return m.convert(single, F64) if to == F64 else single
 
 
-@lane_op("core.fptrunc", "x", rules.widen_to_target("float", wider=False), _cast("fptrunc"), attributes=(TO,))
+@lane_op("core.fptrunc", "x", rules.change_float(*_NARROWINGS), _cast("fptrunc"), attributes=(TO,))
 def fptrunc(m: Any, x: Any, *, to: ScalarType) -> Any:
     """Rounds once to nearest even; f64 narrows to f32 only."""
-    if x.type == F64:
-        if to != F32:
-            raise IRError("f64 narrows to f32 only: a second step would round twice")
-        return m.convert(x, F32)
-    return narrow_float(m, x, to)
+    return m.convert(x, F32) if x.type == F64 else narrow_float(m, x, to)
 
 
 def _lower_bitcast(w: LlvmWriter, op: Operation) -> None:

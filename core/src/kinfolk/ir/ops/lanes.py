@@ -32,7 +32,12 @@ def thread_id(m: Any) -> Any:
     return m.thread_id()
 
 
-@lane_op("core.block_id", "", rules.fixed(I32), BY_TARGET, attributes=(AttributeDef("axis", "int"),), uniform=True)
+def _axis_rule(types: tuple[Type, ...], attributes: Any) -> tuple[Type, ...]:
+    rules.expect(attributes["axis"] in (0, 1, 2), f"axis is 0, 1 or 2, got {attributes['axis']}")
+    return (I32,)
+
+
+@lane_op("core.block_id", "", _axis_rule, BY_TARGET, attributes=(AttributeDef("axis", "int"),), uniform=True)
 def block_id(m: Any, *, axis: int) -> Any:
     """The index of the workgroup along axis 0, 1 or 2 of the grid."""
     return m.block_id(axis)

@@ -14,8 +14,10 @@ from kinfolk.ir.value import Operation
 
 
 def _constant_rule(types: tuple[Type, ...], attributes: Mapping[str, Any]) -> tuple[Type, ...]:
-    rules.expect(not types and isinstance(attributes["to"], ScalarType), "a constant is a scalar without operands")
-    return (attributes["to"],)
+    to, bits = attributes["to"], attributes["bits"]
+    rules.expect(not types and isinstance(to, ScalarType), "a constant is a scalar without operands")
+    rules.expect(bits < 1 << to.bits, f"{bits:#x} has more bits than {to}")
+    return (to,)
 
 
 def _lower_constant(w: LlvmWriter, op: Operation) -> None:
@@ -123,6 +125,7 @@ def extract(m: Any, x: list[Any], *, result: tuple[Any, ...], index: int) -> lis
 
 
 def _pack_rule(types: tuple[Type, ...], _: Mapping[str, Any]) -> tuple[Type, ...]:
+    rules.expect(len(types) > 0, "packs at least one scalar")
     type_ = rules.all_equal(types)
     rules.expect(isinstance(type_, ScalarType), f"packs scalars, got {type_}")
     return (VectorType(element_type(type_), len(types)),)
