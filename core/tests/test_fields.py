@@ -75,6 +75,7 @@ WRONG_TYPES = [
 WRONG_VALUES = [
     ("num_heads", 0),
     ("num_heads", -16),
+    ("num_heads", 2**63),
     ("page_size", 0),
     ("page_size", 15),
     ("page_size", 17),
@@ -93,7 +94,7 @@ WRONG_VALUES = [
 
 RIGHT_VALUES = [
     ("num_heads", 1),
-    ("num_heads", 2**70),
+    ("num_heads", 2**63 - 1),
     ("page_size", 16),
     ("page_size", 64),
     ("causal", False),

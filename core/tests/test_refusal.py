@@ -91,6 +91,15 @@ def test_the_sentence():
     assert rule.limit == "1, 16, 32, 64 or 128"
 
 
+def test_a_request_too_large_for_a_condition_is_refused_by_it():
+    rule = limit("num_heads", HEADS * PAGE <= 1024)
+    assert unmet((rule,), Problem(num_heads=1, page_size=1024), ARCH, "toy") == ()
+    for page_size in (1025, 2**62):
+        [refusal] = unmet((rule,), Problem(num_heads=2, page_size=page_size), ARCH, "toy")
+        assert refusal.limit == "num_heads * page_size <= 1024"
+    assert refusal.because.startswith("it is so; num_heads * page_size: 2 and 4611686018427387904 give")
+
+
 def test_a_kind_that_no_reader_knows_is_refused():
     with pytest.raises(ValueError, match="slower"):
         Limit("toy.slow", "slower", "page_size", PAGE < 4, because="b", remedy="r")

@@ -59,7 +59,10 @@ def listing(values: tuple[object, ...]) -> str:
 
 @attrs.frozen
 class ExactInt:
-    """Take only a Python `int`: a bool is a slipped flag; a numpy integer wraps around and prints `np.int64(64)`."""
+    """Take only a Python `int`: a bool is a slipped flag; a numpy integer wraps around and prints `np.int64(64)`.
+
+    No field holds more than signed 64 bits, which expressions compute in.
+    """
 
     minimum: int = 1
     maximum: int | None = None
@@ -69,6 +72,9 @@ class ExactInt:
         owner = type(instance).__name__
         if type(value) is not int:
             raise FieldTypeError(owner, field.name, value, "a Python int", f"Pass {_plain_int(value)}.")
+        if not -(2**63) <= value < 2**63:
+            rule = f"{self.rule}, and within signed 64 bits"
+            raise FieldValueError(owner, field.name, value, rule, f"Pass {self._nearest(value)}.")
         above = self.maximum is not None and value > self.maximum
         if value < self.minimum or above or value % self.step:
             raise FieldValueError(owner, field.name, value, self.rule, f"Pass {self._nearest(value)}.")
@@ -86,7 +92,8 @@ class ExactInt:
         """Return a value near `value` that the field takes: a hint, never a coercion."""
         first = -(-self.minimum // self.step) * self.step
         rounded = max(first, -(-value // self.step) * self.step)
-        return rounded if self.maximum is None else min(rounded, self.maximum // self.step * self.step)
+        maximum = 2**63 - 1 if self.maximum is None else self.maximum
+        return min(rounded, maximum // self.step * self.step)
 
 
 def _plain_int(value: object) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 import attrs
 
 from kinfolk.errors import PluginError
-from kinfolk.expr import Expr, ExprError, Scope
+from kinfolk.expr import Expr, ExprError, ExprOverflow, Scope
 from kinfolk.expr.arithmetic import FloorDiv, Mul
 from kinfolk.expr.condition import AllOf, Comparison, Eq, Ge, Gt, Le, Lt, Ne, Not, OneOf
 from kinfolk.expr.node import Const, Fact, Field
@@ -46,9 +46,16 @@ class Refusal:
         return row
 
 
+def _pairs(suggestions: Mapping[str, Expr]) -> tuple[tuple[str, Expr], ...]:
+    return tuple(suggestions.items())
+
+
 @attrs.frozen
 class Limit:
-    """A condition that must hold; `field` is the one to blame, and `limit` is worded from the condition."""
+    """A condition that must hold; `field` is the one to blame, and `limit` is worded from the condition.
+
+    Where the remedy depends on the value found, it names `{suggestions}`: expressions over the same fields and facts.
+    """
 
     code: str
     kind: str = attrs.field(validator=attrs.validators.in_(KINDS))
@@ -56,6 +63,7 @@ class Limit:
     condition: Expr = attrs.field(validator=attrs.validators.instance_of(Expr))
     because: str = attrs.field(kw_only=True)
     remedy: str = attrs.field(kw_only=True)
+    suggestions: tuple[tuple[str, Expr], ...] = attrs.field(kw_only=True, default={}, converter=_pairs)
 
     @property
     def limit(self) -> str:
@@ -65,6 +73,12 @@ class Limit:
     def worded(self, scope: Scope) -> str:
         """Return `limit` with the numbers that facts stand for."""
         return _worded(self.condition, self.field, scope) or str(self.condition)
+
+    def remedy_in(self, scope: Scope) -> str:
+        """Return the remedy with the values of its suggestions."""
+        if not self.suggestions:
+            return self.remedy
+        return self.remedy.format_map({name: expr.evaluate(scope) for name, expr in self.suggestions})
 
 
 _COMPARED: Final[dict[type[Expr], str]] = {Le: "at most ", Lt: "less than ", Ge: "at least ", Gt: "more than "}
@@ -110,16 +124,18 @@ def _bound(expr: Expr, scope: Scope) -> str | None:
 def unmet(limits: Iterable[Limit], request: object, arch: object, plugin: str) -> tuple[Refusal, ...]:
     """Return a refusal for every limit that does not hold, not only the first; empty means all hold.
 
-    `request` may be a spec where a spec is judged. Raises PluginError, naming the limit, where it cannot be judged.
+    A condition that overflows does not hold: the request is too large for it. `request` may be a spec where a spec is
+    judged. Raises PluginError, naming the limit, where it cannot be judged.
     """
     scope = Scope(request=request, arch=arch)
     plain = getattr(request, "__kinfolk_request__", request)
     refusals: list[Refusal] = []
     for limit in limits:
         try:
-            if limit.condition.holds(scope):
+            excess = _excess(limit.condition, scope)
+            if excess is None:
                 continue
-            value = getattr(plain, limit.field)
+            value, remedy = getattr(plain, limit.field), limit.remedy_in(scope)
         except (ExprError, AttributeError) as error:
             raise PluginError(f"{plugin}: limit {limit.code} cannot be judged: {error}") from error
         refusals.append(
@@ -129,12 +145,23 @@ def unmet(limits: Iterable[Limit], request: object, arch: object, plugin: str) -
                 field=limit.field,
                 value=value,
                 limit=limit.worded(scope),
-                because=limit.because,
-                remedy=limit.remedy,
+                because=f"{limit.because}; {excess}" if excess else limit.because,
+                remedy=remedy,
                 plugin=plugin,
             )
         )
     return tuple(refusals)
+
+
+def _excess(condition: Expr, scope: Scope) -> str | None:
+    """Return None where a condition holds, the overflow where it has no value for that, else an empty text."""
+    try:
+        return None if condition.holds(scope) else ""
+    except ExprOverflow as error:
+        for leaf in condition.leaves():
+            if isinstance(leaf, Field):
+                getattr(scope.request, leaf.name)  # an observer must know that the outcome depends on this
+        return str(error)
 
 
 def field_refusal(error: FieldError, plugin: str) -> Refusal:

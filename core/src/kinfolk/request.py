@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, cast
 
 import attrs
@@ -40,6 +40,14 @@ class Request(Record):
     """
 
     family: ClassVar[str]
+
+    @classmethod
+    def cli_defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields that the command line may fill in, from those given; it prints what it uses.
+
+        `given` holds values that each field takes by itself. A field that follows from one not given is left out.
+        """
+        return {}
 
     def selection_key(self) -> Any:
         """Return the values of all fields but the launch fields, hashable, in order of declaration."""

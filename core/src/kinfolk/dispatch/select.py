@@ -11,7 +11,7 @@ from kinfolk.candidate import Candidate
 from kinfolk.dispatch.composed import Composed
 from kinfolk.dispatch.interval import Observation, reads
 from kinfolk.dispatch.watch import observer_of
-from kinfolk.errors import KinfolkError, NoCandidate, PinRefused, PluginError
+from kinfolk.errors import NoCandidate, PinRefused, PluginError
 from kinfolk.expr.node import Fact
 from kinfolk.flavor import Flavor
 from kinfolk.plan import Plan
@@ -131,7 +131,7 @@ def _planned(candidate: Candidate, request: Request, arch: Arch) -> Plan:
     plan_of = cast("Callable[[Request, Arch], object]", candidate.plan)
     try:
         plan = plan_of(request, arch)
-    except (TypeError, ValueError, AttributeError, KinfolkError) as error:
+    except Exception as error:
         raise PluginError(
             f"{candidate.plugin}: {candidate.name} declares that it takes {request}, and failed to plan it: {error}"
         ) from error

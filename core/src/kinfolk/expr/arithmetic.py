@@ -9,7 +9,7 @@ from typing import ClassVar
 import attrs
 
 from kinfolk.expr.node import Expr
-from kinfolk.expr.scope import I64_MAX, I64_MIN, ExprError, Scope, Value
+from kinfolk.expr.scope import I64_MAX, I64_MIN, ExprError, ExprOverflow, Scope, Value
 
 
 def expect_kind(node: Expr, operands: Iterable[Expr], kind: str) -> None:
@@ -78,7 +78,7 @@ class Arithmetic(Binary):
         except ZeroDivisionError:
             raise ExprError(f"{self}: {left} divided by zero") from None
         if not I64_MIN <= value <= I64_MAX:
-            raise ExprError(f"{self}: {left} and {right} give {value}, outside signed 64 bits")
+            raise ExprOverflow(f"{self}: {left} and {right} give {value}, outside signed 64 bits")
         return value
 
     def __str__(self) -> str:

@@ -21,6 +21,10 @@ class ExprError(KinfolkError):
     """An expression has no value here: it overflows, divides by zero, or reads what is absent or of another type."""
 
 
+class ExprOverflow(ExprError):
+    """A number left signed 64 bits on the way to the value."""
+
+
 class TensorView(Protocol):
     """What an expression may ask of a tensor; strides count elements."""
 
@@ -88,5 +92,5 @@ def checked(value: object, what: str) -> Value:
     if kind is bool or kind is str or (kind is int and I64_MIN <= cast("int", value) <= I64_MAX):
         return cast("Value", value)
     if kind is int:
-        raise ExprError(f"{what} is {value}, outside signed 64 bits")
+        raise ExprOverflow(f"{what} is {value}, outside signed 64 bits")
     raise ExprError(f"{what} is {value!r} of type {kind.__name__}; expressions hold int, bool and str")
