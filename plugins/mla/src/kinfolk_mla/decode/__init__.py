@@ -1,0 +1,1 @@
+"""Decode: at most one query per sequence, over absorbed queries."""

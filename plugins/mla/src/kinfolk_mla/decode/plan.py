@@ -1,0 +1,96 @@
+"""What a decode request launches and binds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from kinfolk.expr import Expr, ceil_div, field, stride
+from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Offsets, PageIds, Plan
+from kinfolk_mla.decode.limits import DTYPE, HEADS, LATENT_WIDTH, PAGE_SIZE, ROPE_WIDTH
+from kinfolk_mla.spec import MlaDecodeSpec
+
+if TYPE_CHECKING:
+    from kinfolk.arch import Arch
+    from kinfolk_mla.request import MlaRequest
+
+ROW_WIDTH: Final = field("kv_lora_rank") + field("rope_dim")
+OUTPUTS: Final = ("out", "lse")
+
+
+def decode_spec(num_heads: int) -> MlaDecodeSpec:
+    """Return the spec of the default schedule for a number of heads."""
+    return MlaDecodeSpec(
+        num_heads=num_heads,
+        latent_width=LATENT_WIDTH,
+        rope_width=ROPE_WIDTH,
+        page_size=PAGE_SIZE,
+        dtype=DTYPE,
+        key_read_ahead=5,
+        value_read_ahead=2,
+        fence_every=2,
+        parked_query_reads=3,
+        workgroups_per_cu=2,
+    )
+
+
+def decode_specs(arch: Arch, flavor: str) -> Iterator[MlaDecodeSpec]:
+    """Yield every spec that a plan can name; the schedule is the same everywhere."""
+    return map(decode_spec, HEADS)
+
+
+def decode_plan(request: MlaRequest, arch: Arch) -> Plan:
+    """Return the plan of an admitted request: one launch, a workgroup per sequence and up to 64 heads."""
+    spec = decode_spec(request.num_heads)
+    return Plan(
+        request=request,
+        launches=(
+            Launch(
+                spec=spec,
+                grid=(ceil_div(field("num_heads"), spec.waves * spec.heads_per_wave), field("num_seqs"), 1),
+                block=spec.waves * arch.wave_size,
+                arguments=ARGUMENTS,
+            ),
+        ),
+        bindings=BINDINGS,
+        outputs=OUTPUTS,
+        contents=CONTENTS,
+    )
+
+
+def _input(name: str, dtype: str, *shape: Axis | Expr | int, alignment: int = 16) -> Binding:
+    axes = tuple(axis if isinstance(axis, Axis) else Axis(axis) for axis in shape)
+    return Binding(name=name, role="input", dtype=dtype, shape=axes, alignment=alignment, access="read")
+
+
+def _output(name: str, dtype: str, *shape: Axis, alignment: int) -> Binding:
+    return Binding(name=name, role="output", dtype=dtype, shape=shape, alignment=alignment, access="write")
+
+
+_PAGES: Final = Axis(ceil_div(field("max_seqlen_k"), field("page_size")), at_least=True)
+_TOKENS, _HEADS = Axis(field("total_q")), Axis(field("num_heads"))
+
+BINDINGS: Final = (
+    _input("qa", DTYPE, _TOKENS, _HEADS, ROW_WIDTH),
+    _input("c_kv", DTYPE, field("num_pages"), field("page_size"), field("kv_lora_rank")),
+    _input("k_rope", DTYPE, field("num_pages"), field("page_size"), field("rope_dim")),
+    _input("cu_seqlens_q", "i32", field("num_seqs") + 1, alignment=4),
+    _input("cu_seqlens_k", "i32", field("num_seqs") + 1, alignment=4),
+    _input("block_table", "i32", Axis(field("num_seqs"), stride=None), _PAGES, alignment=4),
+    Binding(name="status", role="status", dtype="i32", shape=(Axis(1),), alignment=4, access="readwrite"),
+    _output("out", DTYPE, _TOKENS, _HEADS, Axis(field("kv_lora_rank")), alignment=16),
+    _output("lse", "f32", _TOKENS, _HEADS, alignment=4),
+)
+
+ARGUMENTS: Final = (
+    *(Argument(binding.name, "pointer", binding.name) for binding in BINDINGS),
+    Argument("scale", "f32", FloatField("scale")),
+    Argument("block_table_stride", "i32", stride("block_table", 0)),
+    Argument("num_pages", "i32", field("num_pages")),
+)
+
+CONTENTS: Final = (
+    Offsets(tensor="cu_seqlens_q", count=field("num_seqs"), max_step=field("max_seqlen_q"), last=field("total_q")),
+    Offsets(tensor="cu_seqlens_k", count=field("num_seqs"), max_step=field("max_seqlen_k")),
+    PageIds(table="block_table", offsets="cu_seqlens_k", page_size=field("page_size"), bound=field("num_pages")),
+)

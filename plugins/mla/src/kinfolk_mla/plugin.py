@@ -1,0 +1,91 @@
+"""MLA as core sees it: its request, its candidates, its kernels, and how their outputs are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kinfolk.hooks import hookimpl
+from kinfolk.refusal import Refusal, unmet
+from kinfolk_mla.request import MlaRequest
+from kinfolk_mla.spec import MlaDecodeSpec
+
+if TYPE_CHECKING:
+    from kinfolk.arch import Arch
+    from kinfolk.candidate import Candidate
+    from kinfolk.check import Finding, Scenario
+    from kinfolk.ir import Kernel
+    from kinfolk.request import Request
+    from kinfolk.spec import Spec
+
+PLUGIN = "kinfolk-mla"
+
+
+@hookimpl
+def kinfolk_request_type() -> type[MlaRequest]:
+    """Return the request class."""
+    return MlaRequest
+
+
+@hookimpl
+def kinfolk_candidates(arch: Arch) -> Iterable[Candidate]:
+    """Return the decode candidate; what an arch lacks for it is a refusal of its specs there."""
+    from kinfolk_mla.decode.candidate import DECODE
+
+    return (DECODE,)
+
+
+@hookimpl
+def kinfolk_validate_spec(spec: Spec, arch: Arch) -> Iterable[Refusal]:
+    """Return what makes a decode spec impossible on the arch."""
+    if not isinstance(spec, MlaDecodeSpec):
+        return ()
+    from kinfolk_mla.decode.limits import spec_limits
+
+    return unmet(spec_limits(arch), spec, arch, PLUGIN)
+
+
+@hookimpl
+def kinfolk_admit_candidate() -> Iterable[Refusal]:
+    """Return nothing: all that a candidate takes is declared in its capability."""
+    return ()
+
+
+@hookimpl
+def kinfolk_emit_ir(spec: Spec, arch: Arch) -> Kernel | None:
+    """Return the decode kernel of a spec."""
+    if not isinstance(spec, MlaDecodeSpec):
+        return None
+    from kinfolk_mla.decode.kernel import emit_decode
+
+    return emit_decode(spec, arch)
+
+
+@hookimpl
+def kinfolk_scenarios(request: Request) -> Iterable[Scenario]:
+    """Return the inputs on which a decode kernel is run."""
+    from kinfolk_mla.scenarios import decode_scenarios
+
+    return decode_scenarios(request) if isinstance(request, MlaRequest) else ()
+
+
+@hookimpl
+def kinfolk_reference(request: Request, inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what decode must give, in fp64, with the error that each element may have."""
+    if not isinstance(request, MlaRequest):
+        return None
+    from kinfolk_mla.reference import decode_reference
+
+    return decode_reference(request, inputs)
+
+
+@hookimpl
+def kinfolk_check_outputs(
+    request: Request, outputs: Mapping[str, Any], expected: Mapping[str, Any]
+) -> Iterable[Finding]:
+    """Return what is wrong with the outputs beyond their tolerance: a miscounted page id, rows that must be empty."""
+    if not isinstance(request, MlaRequest):
+        return ()
+    from kinfolk_mla.reference import decode_findings
+
+    return decode_findings(outputs, expected)

@@ -1,0 +1,73 @@
+"""What a caller asks of multi-head latent attention, with nothing about how it is computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+import attrs
+
+from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, FieldValueError, OneOf, Optional, launch_field
+from kinfolk.ir.types import SCALARS
+from kinfolk.request import Request
+
+FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
+MODEL: Final[Mapping[str, int]] = {"kv_lora_rank": 512, "rope_dim": 64, "nope_dim": 128, "v_dim": 128}
+"""The widths of DeepSeek-V2, V3 and Kimi-K2."""
+
+SCALE: Final = ExactFloat(minimum=2.0**-126, maximum=2.0**126)
+"""Scales that are normal as f32 and stay finite when multiplied by log2 e."""
+
+
+@attrs.frozen(kw_only=True)
+class MlaRequest(Request):
+    """Attention of each sequence's queries over its latent cache, one latent row per key shared by all heads.
+
+    A key row is `kv_lora_rank` latent elements and `rope_dim` rotated ones; keys lie in pages of `page_size` rows, of
+    which the cache has `num_pages`. `total_q` queries belong to `num_seqs` sequences, at most `max_seqlen_q` to one;
+    no sequence has more than `max_seqlen_k` keys. With `absorbed_query` the caller passes the query already multiplied
+    by the key up-projection, as wide as a key row, and gets the latent output; else per-head queries of nope_dim +
+    rope_dim and outputs of `v_dim`. `scale` multiplies q.k before softmax: 1/sqrt(nope_dim + rope_dim), the width before
+    absorption. With `causal`, the last query of a sequence sees all keys, each one before it a key less.
+    Source: DeepSeek-V2, arXiv:2405.04434, section 2.1.
+    """
+
+    family: ClassVar[str] = "mla"
+
+    num_heads: int = attrs.field(validator=ExactInt())
+    num_seqs: int = launch_field(validator=ExactInt())
+    total_q: int = launch_field(validator=ExactInt(minimum=0))
+    max_seqlen_q: int = attrs.field(validator=ExactInt(minimum=0))
+    max_seqlen_k: int = launch_field(validator=ExactInt(minimum=0))
+    absorbed_query: bool = attrs.field(validator=ExactBool())
+    kv_lora_rank: int = attrs.field(default=MODEL["kv_lora_rank"], validator=ExactInt())
+    rope_dim: int = attrs.field(default=MODEL["rope_dim"], validator=ExactInt())
+    nope_dim: int = attrs.field(default=MODEL["nope_dim"], validator=ExactInt())
+    v_dim: int = attrs.field(default=MODEL["v_dim"], validator=ExactInt())
+    page_size: int = attrs.field(validator=ExactInt())
+    num_pages: int = launch_field(validator=ExactInt(minimum=0))
+    dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
+    kv_dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
+    causal: bool = attrs.field(validator=ExactBool())
+    scale: float = launch_field(validator=SCALE)
+    candidate: str | None = attrs.field(default=None, validator=Optional(ExactStr()))
+
+    def check(self) -> None:
+        """Refuse counts that no batch has: the queries must fit the sequences."""
+        least, most = self.max_seqlen_q, self.num_seqs * self.max_seqlen_q
+        if not least <= self.total_q <= most:
+            rule = f"from max_seqlen_q = {least} to num_seqs * max_seqlen_q = {most}"
+            nearest = min(max(self.total_q, least), most)
+            raise FieldValueError(type(self).__name__, "total_q", self.total_q, rule, f"Pass {nearest}.")
+
+    @classmethod
+    def cli_defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the model's widths, bf16, pages of 16 and as many as the sequences fill, and the scale of the widths."""
+        found: dict[str, Any] = {**MODEL, "page_size": 16, "dtype": "bf16", "causal": True}
+        known = {**found, **given}
+        found["kv_dtype"] = known["dtype"]
+        found["scale"] = 1.0 / math.sqrt(known["nope_dim"] + known["rope_dim"])
+        if "num_seqs" in known and "max_seqlen_k" in known:
+            found["num_pages"] = known["num_seqs"] * -(-known["max_seqlen_k"] // known["page_size"])
+        return {name: value for name, value in found.items() if name not in given}

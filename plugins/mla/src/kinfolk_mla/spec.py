@@ -1,0 +1,65 @@
+"""All that is compiled into one MLA kernel."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from kinfolk.fields import ExactInt, OneOf
+from kinfolk.ir.types import F32, I32, SCALARS, PointerType
+from kinfolk.parameters import Parameter
+from kinfolk.spec import Spec
+from kinfolk_mla.request import FLOAT_TYPES
+
+
+@attrs.frozen(kw_only=True)
+class MlaDecodeSpec(Spec):
+    """A single-pass decode kernel over absorbed queries: one query per sequence, all keys in one walk over its pages.
+
+    A workgroup serves up to `waves` times `heads_per_wave` heads of one sequence and stages one page at a time.
+    `num_heads` is the stride of a query's rows, and decides whether waves without heads exist. The schedule: how many
+    reads of keys and of values are issued before their use, after how many reads the order is fenced, how many of the
+    query's reads are parked in workgroup memory, and for how many workgroups per compute unit registers are budgeted.
+    """
+
+    heads_per_wave: ClassVar[int] = 16
+    waves: ClassVar[int] = 4
+
+    num_heads: int = attrs.field(validator=ExactInt(minimum=16, maximum=128, step=16))
+    latent_width: int = attrs.field(validator=ExactInt(minimum=16, step=16))
+    rope_width: int = attrs.field(validator=ExactInt(minimum=16, step=16))
+    page_size: int = attrs.field(validator=ExactInt())
+    dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
+    key_read_ahead: int = attrs.field(validator=ExactInt(maximum=8))
+    value_read_ahead: int = attrs.field(validator=ExactInt(maximum=8))
+    fence_every: int = attrs.field(validator=ExactInt(minimum=0, maximum=18))
+    parked_query_reads: int = attrs.field(validator=ExactInt(minimum=0, maximum=18))
+    workgroups_per_cu: int = attrs.field(validator=ExactInt(maximum=4))
+
+    def symbol(self) -> str:
+        """Return a short readable name; it is no key."""
+        return f"mla_decode_h{self.num_heads}_{self.dtype}_{self.digest()[:8]}"
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return what the kernel takes.
+
+        Data are aligned to 16 bytes. `status` is an i32 to which one is added for every slot in use whose page id lies
+        outside [0, num_pages), in sequences that have a query.
+        """
+        data = PointerType(SCALARS[self.dtype])
+        ids, floats = PointerType(I32), PointerType(F32)
+        return (
+            Parameter(name="qa", type=data, alignment=16),
+            Parameter(name="c_kv", type=data, alignment=16),
+            Parameter(name="k_rope", type=data, alignment=16),
+            Parameter(name="cu_seqlens_q", type=ids, alignment=4),
+            Parameter(name="cu_seqlens_k", type=ids, alignment=4),
+            Parameter(name="block_table", type=ids, alignment=4),
+            Parameter(name="status", type=ids, access="readwrite", alignment=4),
+            Parameter(name="out", type=data, access="write", alignment=16),
+            Parameter(name="lse", type=floats, access="write", alignment=4),
+            Parameter(name="scale", type=F32),
+            Parameter(name="block_table_stride", type=I32),
+            Parameter(name="num_pages", type=I32),
+        )
