@@ -176,6 +176,13 @@ def hooks(body: str) -> str:
     return "from kinfolk.hooks import hookimpl\n@hookimpl\n" + body
 
 
+PANIC = """
+class Panic(BaseException):
+    def __str__(self):
+        raise RuntimeError("no message either")
+raise Panic
+"""
+
 BAD_HOOKS = (
     FAMILY.replace("def kinfolk_emit_ir(spec, arch)", "def kinfolk_emit_ir(spec, architecture)")
     .replace("def kinfolk_reference", "def kinfolk_refrence")
@@ -205,6 +212,7 @@ DISTRIBUTIONS = {
     "raises": family("raises", "acme_raises", 'x = 1\nraise ValueError("the driver is missing")\n'),
     "exits": family("exits", "acme_exits", 'import sys\nsys.exit("no licence")\n'),
     "hangs": family("hangs", "acme_hangs", "import time\ntime.sleep(600)\n"),
+    "panics": family("panics", "acme_panics", PANIC),
     "crashes": family("crashes", "acme_crashes", "import os\nprint('noise')\nos.abort()\n"),
     "chatty": family("chatty", "acme_chatty", "print('[\"ok\", \"forged\"]')\nraise ImportError('after noise')\n"),
     "oldapi": family("oldapi", "acme_oldapi", IMPORTED, api="0"),

@@ -46,23 +46,31 @@ def test_it_imports_that_family_and_that_arch_and_no_other_plugin(environment):
     assert {"toy", "toyarch", "hangs", "raises", "both"} <= set(loaded[2])
 
 
-def test_many_threads_get_one_composition_and_one_import(environment):
-    answer = environment("toy", "toyarch").ask(
-        """
-        import sys, threading
-        from kinfolk.plugins.composition import compose
-        sys.setswitchinterval(1e-6)
-        gate, found = threading.Barrier(16), []
-        def work():
-            gate.wait()
-            found.append(compose("toy", "toyarch"))
-        threads = [threading.Thread(target=work) for _ in range(16)]
-        [thread.start() for thread in threads]
-        [thread.join() for thread in threads]
-        answer = [len(found), len(set(map(id, found)))]
-        """
-    )
-    assert answer == [16, 1]
+THREADS = """
+import contextlib, sys, threading
+from kinfolk.plugins import composition, discovery, loading
+if {unlocked}:
+    composition.LOCK = discovery.LOCK = loading.LOCK = contextlib.nullcontext()
+sys.setswitchinterval(1e-6)
+gate, found = threading.Barrier(16), []
+def work():
+    gate.wait()
+    with contextlib.suppress(Exception):
+        found.append(composition.compose("toy", "toyarch"))
+threads = [threading.Thread(target=work) for _ in range(16)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+answer = [len(found), len(set(map(id, found)))]
+"""
+
+
+def test_many_threads_get_one_composition(environment):
+    assert environment("toy", "toyarch").ask(THREADS.format(unlocked=False)) == [16, 1]
+
+
+def test_the_threads_do_meet(environment):
+    """Negative control: without the one lock, they run into each other."""
+    assert environment("toy", "toyarch").ask(THREADS.format(unlocked=True)) != [16, 1]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 BROKEN = [
     "raises",
     "exits",
+    "panics",
     "hangs",
     "crashes",
     "chatty",
@@ -28,6 +29,7 @@ ROWS = {
     ("family", "raises"): ("import error", "ValueError: the driver is missing (plugin.py, line 2)"),
     ("family", "exits"): ("import error", "SystemExit: no licence"),
     ("family", "hangs"): ("time-out", "did not end within 3 s"),
+    ("family", "panics"): ("import error", "Panic: its message cannot be printed (plugin.py, line 5)"),
     ("family", "crashes"): ("import error", "SIGABRT"),
     ("family", "chatty"): ("import error", "ImportError: after noise"),
     ("family", "oldapi"): (

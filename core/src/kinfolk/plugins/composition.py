@@ -19,7 +19,7 @@ from kinfolk.errors import IRError, PluginError
 from kinfolk.plugins import builtins
 from kinfolk.plugins.digest import policy_digest
 from kinfolk.plugins.discovery import CORE, LOCK, Catalog, Offer, catalog
-from kinfolk.plugins.faults import HookFault, UnusablePlugin, sentence_of
+from kinfolk.plugins.faults import HookFault, UnusablePlugin, sentence_of, shortened
 from kinfolk.plugins.loading import Loaded, load, usable
 from kinfolk.refusal import Refusal
 
@@ -60,7 +60,9 @@ class _Answerer:
             raise
         except _WrongAnswerError as error:
             raise self.fault(str(error)) from None
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise self.fault(f"raised {sentence_of(error)}") from error
 
     def fault(self, cause: str) -> HookFault:
@@ -166,7 +168,7 @@ class Composition:
             for item in answerer(take, given):
                 name = getattr(item, "name", None)
                 if not isinstance(name, str):
-                    raise answerer.fault(f"returned {item!r}, a {noun} has a name")
+                    raise answerer.fault(f"returned {_shown(item)}, a {noun} has a name")
                 if name in owners:
                     raise PluginError(f"{noun} {name} is given by {owners[name]} and by {answerer.owner}; rename one")
                 owners[name] = answerer.owner
@@ -209,9 +211,13 @@ def _registered(members: Iterable[Loaded]) -> Mapping[str, tuple[_Answerer, ...]
     return answerers
 
 
+def _shown(answer: object) -> str:
+    return shortened(repr(answer))
+
+
 def _several(answer: Any) -> tuple[Any, ...]:
     if answer is None or isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
-        raise _WrongAnswerError(f"returned {answer!r}, it returns an iterable, which may be empty")
+        raise _WrongAnswerError(f"returned {_shown(answer)}, it returns an iterable, which may be empty")  # pyright: ignore[reportUnknownArgumentType]
     return tuple(cast("Iterable[Any]", answer))
 
 
@@ -224,7 +230,7 @@ def _instances(kind: type[T]) -> Callable[[Any], tuple[T, ...]]:
         items = _several(answer)
         for item in items:
             if not isinstance(item, kind):
-                raise _WrongAnswerError(f"returned {item!r} among its answers, each is a {kind.__name__}")
+                raise _WrongAnswerError(f"returned {_shown(item)} among its answers, each is a {kind.__name__}")
         return items
 
     return take
@@ -237,7 +243,7 @@ def _instance_or_none(kind: type[T]) -> Callable[[Any], T | None]:
     def take(answer: Any) -> T | None:
         if answer is None or isinstance(answer, kind):
             return answer
-        raise _WrongAnswerError(f"returned {answer!r}, it returns a {kind.__name__} or None")
+        raise _WrongAnswerError(f"returned {_shown(answer)}, it returns a {kind.__name__} or None")
 
     return take
 
@@ -247,7 +253,7 @@ def _arch_named(name: str) -> Callable[[Any], Arch]:
         from kinfolk.arch import Arch
 
         if not isinstance(answer, Arch):
-            raise _WrongAnswerError(f"returned {answer!r}, it returns an Arch")
+            raise _WrongAnswerError(f"returned {_shown(answer)}, it returns an Arch")
         if answer.name != name:
             raise _WrongAnswerError(f"returned the arch {answer.name!r}, the entry point offers {name!r}")
         return answer
@@ -260,7 +266,7 @@ def _request_of(family: str) -> Callable[[Any], type[Request]]:
         from kinfolk.request import Request
 
         if not (isinstance(answer, type) and issubclass(answer, Request)):
-            raise _WrongAnswerError(f"returned {answer!r}, it returns a subclass of Request")
+            raise _WrongAnswerError(f"returned {_shown(answer)}, it returns a subclass of Request")  # pyright: ignore[reportUnknownArgumentType]
         named = getattr(answer, "family", None)
         if named != family:
             raise _WrongAnswerError(

@@ -59,9 +59,17 @@ class HookFault(PluginError):
         super().__init__(f"{plugin}: {hook} {cause}")
 
 
+def shortened(text: str, length: int = 400) -> str:
+    """Return a text cut to a length that a row can hold."""
+    return text if len(text) <= length else f"{text[:length]}…"
+
+
 def sentence_of(error: BaseException) -> str:
-    """Return an error as one line, with the file and line that raised it."""
-    text = " ".join(str(error).split())
+    """Return an error as one line of bounded length, with the file and line that raised it."""
+    try:
+        text = shortened(" ".join(str(error).split()))
+    except Exception:  # noqa: BLE001 - a stranger's __str__ may itself fail
+        text = "its message cannot be printed"
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({PurePath(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{place}"

@@ -99,7 +99,9 @@ def _imported(offer: Offer) -> Loaded | UnusablePlugin:
         plugin: object = importlib.import_module(module)
         for part in filter(None, path.split(".")):
             plugin = getattr(plugin, part)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a stranger's code: whatever it raises is its own state
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a stranger's code, sys.exit and panics of native code included
         failed = unusable(State.IMPORT, sentence_of(error))
         failed.__cause__ = error
         return failed
