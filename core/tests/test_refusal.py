@@ -100,6 +100,26 @@ def test_a_request_too_large_for_a_condition_is_refused_by_it():
     assert refusal.because.startswith("it is so; num_heads * page_size: 2 and 4611686018427387904 give")
 
 
+@pytest.mark.parametrize(
+    "heads, remedy",
+    [(17, "Use 16 or 32 heads."), (33, "Use 32 or 48 heads."), (2**63 - 1, f"Use {2**63 - 16} or {{}} heads.")],
+)
+def test_a_remedy_names_the_values_nearby(heads, remedy):
+    below = HEADS // 16 * 16
+    rule = Limit(
+        "toy.heads",
+        "cannot",
+        "num_heads",
+        multiple_of(HEADS, 16),
+        because="it is so",
+        remedy="Use {below} or {above} heads.",
+        suggestions={"below": below, "above": below + 16},
+    )
+    [refusal] = unmet((rule,), Problem(num_heads=heads), ARCH, "toy")
+    assert refusal.remedy == remedy.format(below + 16)
+    assert unmet((rule,), Problem(num_heads=32), ARCH, "toy") == ()
+
+
 def test_a_kind_that_no_reader_knows_is_refused():
     with pytest.raises(ValueError, match="slower"):
         Limit("toy.slow", "slower", "page_size", PAGE < 4, because="b", remedy="r")

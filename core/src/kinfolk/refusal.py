@@ -46,8 +46,15 @@ class Refusal:
         return row
 
 
-def _pairs(suggestions: Mapping[str, Expr]) -> tuple[tuple[str, Expr], ...]:
-    return tuple(suggestions.items())
+def _pairs(suggestions: Mapping[str, Expr] | tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]:
+    return tuple(dict(suggestions).items())
+
+
+def _suggested(expr: Expr, scope: Scope) -> str:
+    try:
+        return str(expr.evaluate(scope))
+    except ExprOverflow:
+        return str(expr)
 
 
 @attrs.frozen
@@ -63,7 +70,7 @@ class Limit:
     condition: Expr = attrs.field(validator=attrs.validators.instance_of(Expr))
     because: str = attrs.field(kw_only=True)
     remedy: str = attrs.field(kw_only=True)
-    suggestions: tuple[tuple[str, Expr], ...] = attrs.field(kw_only=True, default={}, converter=_pairs)
+    suggestions: tuple[tuple[str, Expr], ...] = attrs.field(kw_only=True, default=(), converter=_pairs)
 
     @property
     def limit(self) -> str:
@@ -75,10 +82,10 @@ class Limit:
         return _worded(self.condition, self.field, scope) or str(self.condition)
 
     def remedy_in(self, scope: Scope) -> str:
-        """Return the remedy with the values of its suggestions."""
+        """Return the remedy with the values of its suggestions; where one has no value, it stands as it is written."""
         if not self.suggestions:
             return self.remedy
-        return self.remedy.format_map({name: expr.evaluate(scope) for name, expr in self.suggestions})
+        return self.remedy.format_map({name: _suggested(expr, scope) for name, expr in self.suggestions})
 
 
 _COMPARED: Final[dict[type[Expr], str]] = {Le: "at most ", Lt: "less than ", Ge: "at least ", Gt: "more than "}
@@ -129,13 +136,14 @@ def unmet(limits: Iterable[Limit], request: object, arch: object, plugin: str) -
     """
     scope = Scope(request=request, arch=arch)
     plain = getattr(request, "__kinfolk_request__", request)
+    told = Scope(request=plain, arch=arch)  # words decide nothing, so no observer hears of them
     refusals: list[Refusal] = []
     for limit in limits:
         try:
             excess = _excess(limit.condition, scope)
             if excess is None:
                 continue
-            value, remedy = getattr(plain, limit.field), limit.remedy_in(scope)
+            value, remedy = getattr(plain, limit.field), limit.remedy_in(told)
         except (ExprError, AttributeError) as error:
             raise PluginError(f"{plugin}: limit {limit.code} cannot be judged: {error}") from error
         refusals.append(
@@ -144,7 +152,7 @@ def unmet(limits: Iterable[Limit], request: object, arch: object, plugin: str) -
                 kind=limit.kind,
                 field=limit.field,
                 value=value,
-                limit=limit.worded(scope),
+                limit=limit.worded(told),
                 because=f"{limit.because}; {excess}" if excess else limit.because,
                 remedy=remedy,
                 plugin=plugin,
