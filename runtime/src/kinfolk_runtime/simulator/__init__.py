@@ -1,0 +1,13 @@
+"""The simulator: kernels run as their ops are declared, with every access, claim and barrier checked.
+
+One engine so far, the reference in numpy. It does not look for races: a missing barrier shows only by chance of the order of
+waves, which `order_seed` draws.
+"""
+
+from __future__ import annotations
+
+from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer
+from kinfolk_runtime.simulator.engine import Simulator
+from kinfolk_runtime.simulator.fault import KernelFault
+
+__all__ = ["Buffer", "KernelFault", "Simulator", "SparseBuffer"]

@@ -1,0 +1,374 @@
+"""Steps of accesses to global memory, through pointers and through bounded views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
+
+import attrs
+import numpy as np
+
+from kinfolk.errors import InternalError
+from kinfolk.ir.meaning import MemoryAccess
+from kinfolk.ir.numpy_lanes import Array, storage_dtype
+from kinfolk.ir.types import DataType, component_count, element_type
+from kinfolk_runtime.simulator.buffers import Unavailable
+from kinfolk_runtime.simulator.space import Addresses, Mapped
+from kinfolk_runtime.simulator.wave import Wave, poison
+
+if TYPE_CHECKING:
+    from kinfolk.ir.value import Operation
+
+Step = Callable[[Wave], None]
+
+
+@attrs.frozen
+class View:
+    """The value of a bounded view: where it begins and how many bytes it lets through."""
+
+    base: int
+    size: int
+
+
+class Transfer:
+    """What one op moves per lane: `count` units of dtype `unit`, at consecutive addresses from one that is `alignment`-aligned.
+
+    Values cross between their storage (bool for i1, 8-byte scalars) and units here.
+    """
+
+    def __init__(self, op: Operation, role: Literal["load", "store", "atomic_add"], unit_limit: int = 8) -> None:
+        data = cast("DataType", op.results[0].type if role == "load" else op.operands[-1].type)
+        self.op = op
+        self.role = role
+        self.storage = storage_dtype(element_type(data))
+        self.components = component_count(data)
+        element = element_type(data).bytes
+        self.unit = np.dtype(f"u{min(element, unit_limit)}")
+        self.count = self.components * element // self.unit.itemsize
+        self.bytes = self.components * element
+        claimed = op.attributes.get("alignment", 0)
+        assert isinstance(claimed, int)
+        self.alignment = claimed or element
+        self.steps = (np.arange(self.count, dtype=np.int64) * self.unit.itemsize)[:, None]
+
+    def to_units(self, value: Array) -> Array:
+        """Return components as units [count, lanes]."""
+        plain = value.view(self.unit) if value.dtype.itemsize == self.unit.itemsize else value
+        if plain.dtype == self.unit:
+            return plain
+        low = plain & np.iinfo(self.unit).max
+        return np.stack([low, plain >> 32], axis=1).reshape(self.count, -1).astype(self.unit)
+
+    def to_storage(self, units: Array) -> Array:
+        """Return units [count, lanes] as components."""
+        if self.storage.itemsize != self.unit.itemsize:
+            pairs = units.reshape(self.components, 2, -1).astype(np.uint64)
+            return (pairs[:, 0] | pairs[:, 1] << 32).view(self.storage)
+        return units != 0 if self.storage == np.bool_ else units.view(self.storage)
+
+
+def pointer_offset(op: Operation, sources: Sequence[int], target: int) -> Step:
+    """Return the step that moves a pointer by a signed index, in 64 bits."""
+    pointer, index = sources
+    size = np.int64(element_type(op.operands[0].type).bytes)
+
+    def step(w: Wave) -> None:
+        r = w.registers
+        count: Array = r[index]
+        distance = count.view(f"i{count.dtype.itemsize}") * size
+        r[target] = r[pointer] + distance.view(np.uint64)
+
+    return step
+
+
+def pointer_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], targets: Sequence[int]) -> Step:
+    """Return the step of a load, a store or an atomic addition through a pointer."""
+    role = cast("Literal['load', 'store', 'atomic_add']", meaning.action)
+    transfer = Transfer(op, role)
+    if role == "load":
+        return _pointer_load(transfer, sources[0], targets[0])
+    return _pointer_store(transfer, sources[0], sources[1])
+
+
+def _pointer_load(transfer: Transfer, pointer: int, target: int) -> Step:
+    def step(w: Wave) -> None:
+        address: Addresses = w.registers[pointer]
+        if w.full or address.shape[1] == 1:
+            w.registers[target] = transfer.to_storage(_read(w, transfer, address, w.lanes))
+            return
+        units = _read(w, transfer, address[:, w.lanes], w.lanes)
+        whole = poison((transfer.count, w.size), transfer.unit)
+        whole[:, w.lanes] = units
+        w.registers[target] = transfer.to_storage(whole)
+
+    return step
+
+
+def _pointer_store(transfer: Transfer, pointer: int, source: int) -> Step:
+    def step(w: Wave) -> None:
+        r = w.registers
+        address: Addresses = r[pointer]
+        value = transfer.to_units(r[source]) if transfer.role == "store" else r[source]
+        if transfer.role == "atomic_add" or max(address.shape[1], value.shape[1]) != 1:
+            address, value = _active(w, address), _active(w, value)
+        for mapped, lanes, offsets in _targets(w, transfer, address):
+            chosen = value if lanes is None or value.shape[1] == 1 else value[:, lanes]
+            try:
+                if transfer.role == "store":
+                    mapped.storage.write(offsets, chosen)
+                else:
+                    mapped.storage.add(offsets, chosen.view(transfer.storage))
+            except Unavailable as missing:
+                _missing(w, transfer, mapped, missing, offsets)
+
+    return step
+
+
+def _active(w: Wave, value: Array) -> Array:
+    """Return a value on the active lanes alone."""
+    if value.shape[1] == 1:
+        return value.repeat(len(w.lanes), axis=1)
+    return value if w.full else value[:, w.lanes]
+
+
+def _read(w: Wave, transfer: Transfer, address: Addresses, lanes: Array) -> Array:
+    """Return the units at addresses [1, n], which stand for `lanes`."""
+    targets = _targets(w, transfer, address)
+    result: Array | None = None
+    for mapped, part, offsets in targets:
+        try:
+            units = mapped.storage.read(offsets, transfer.unit)
+        except Unavailable as missing:
+            _missing(w, transfer, mapped, missing, offsets)
+        if part is None:
+            return units
+        if result is None:
+            result = np.empty((transfer.count, address.shape[1]), transfer.unit)
+        result[:, part] = units
+    assert result is not None
+    return result
+
+
+_Targets = list[tuple[Mapped, "Array | None", Array]]
+
+
+def _targets(w: Wave, transfer: Transfer, address: Addresses) -> _Targets:
+    """Return, per buffer that is accessed, the columns of `address` that mean it and their byte offsets, all checked.
+
+    Columns are None where one buffer takes them all.
+    """
+    mapped = w.group.memory.at(address[0, 0])
+    if mapped is not None:
+        offset = address - mapped.base
+        past = int(np.maximum.reduce(offset, axis=None)) + transfer.bytes > mapped.size
+        unaligned = int(np.bitwise_or.reduce(address, axis=None)) & (transfer.alignment - 1)
+        if not past and not unaligned:
+            _check_access(w, transfer, mapped)
+            return [(mapped, None, offset.view(np.int64) + transfer.steps)]
+    numbers = [w.group.memory.at(one) for one in address[0]]
+    result: _Targets = []
+    for one in dict.fromkeys(numbers):
+        columns = np.array([index for index, found in enumerate(numbers) if found is one])
+        offsets = _checked(w, transfer, one, address[:, columns], columns)
+        result.append((cast("Mapped", one), columns, offsets))
+    return result
+
+
+def _checked(w: Wave, transfer: Transfer, mapped: Mapped | None, address: Addresses, columns: Array) -> Array:
+    """Return byte offsets of addresses into one buffer, or raise the fault of the first wrong one."""
+    lanes = w.lanes if len(w.lanes) > len(columns) == 1 else w.lanes[columns]
+    if mapped is None:
+        w.fail(
+            transfer.op, "memory", f"{_verb(transfer)} an address in no buffer", lanes, address=int(address[0, 0])
+        )
+    distance = [int(one) - int(mapped.base) for one in address[0]]
+    wrong = np.array([not 0 <= one <= mapped.size - transfer.bytes for one in distance])
+    if wrong.any():
+        _outside(w, transfer, mapped, distance[int(np.argmax(wrong))], lanes[wrong] if len(lanes) == len(wrong) else lanes)
+    unaligned = (address[0] & np.uint64(transfer.alignment - 1)) != 0
+    if unaligned.any():
+        first = distance[int(np.argmax(unaligned))]
+        what = f"{_verb(transfer)} {mapped.name} at an address that is no multiple of {transfer.alignment} bytes"
+        _fail(w, transfer, "alignment", what, mapped, first, lanes[unaligned] if len(lanes) == len(unaligned) else lanes)
+    _check_access(w, transfer, mapped)
+    return (address - mapped.base).view(np.int64) + transfer.steps
+
+
+def _check_access(w: Wave, transfer: Transfer, mapped: Mapped) -> None:
+    access = mapped.parameter.access
+    if (transfer.role != "store" and access == "write") or (transfer.role != "load" and access == "read"):
+        allowed = "writing" if access == "write" else "reading"
+        w.fail(
+            transfer.op,
+            "permission",
+            f"{_verb(transfer)} {mapped.name}, a parameter declared for {allowed} only",
+            buffer=mapped.name,
+        )
+
+
+def _verb(transfer: Transfer) -> str:
+    return {"load": "reads", "store": "writes", "atomic_add": "adds to"}[transfer.role]
+
+
+def _outside(w: Wave, transfer: Transfer, mapped: Mapped, distance: int, lanes: Array) -> NoReturn:
+    if distance < 0:
+        what = f"{min(-distance, transfer.bytes)} bytes before the start of"
+    else:
+        what = f"{min(distance + transfer.bytes - mapped.size, transfer.bytes)} bytes past the end of"
+    _fail(w, transfer, "memory", f"{_verb(transfer)} {what} {mapped.name}", mapped, distance, lanes)
+
+
+def _fail(w: Wave, transfer: Transfer, kind: Any, what: str, mapped: Mapped, distance: int, lanes: Array) -> NoReturn:
+    element, size = distance // mapped.element_bytes, mapped.size // mapped.element_bytes
+    w.fail(
+        transfer.op,
+        kind,
+        f"{what} (element {element} of {size})",
+        lanes,
+        address=int(mapped.base) + distance,
+        buffer=mapped.name,
+        element=element,
+    )
+
+
+def _missing(w: Wave, transfer: Transfer, mapped: Mapped, missing: Unavailable, offsets: Array) -> NoReturn:
+    wrong = missing.wrong.any(axis=0)
+    lanes = w.lanes[wrong] if len(wrong) == len(w.lanes) else w.lanes
+    first = int(offsets[missing.wrong].min())
+    kind = "memory" if "between" in missing.why else "initialisation"
+    _fail(w, transfer, kind, f"{missing.why} {mapped.name}", mapped, first, lanes)
+
+
+def bound(op: Operation, sources: Sequence[int], target: int) -> Step:
+    """Return the step that makes a view; base and size are claimed to be equal on all lanes."""
+    pointer, count = sources
+    size = element_type(op.operands[0].type).bytes
+
+    def step(w: Wave) -> None:
+        base = int(w.one(op, pointer, "base")[0, 0])
+        extent = w.integer(op, count, "size") * size
+        if not 0 <= extent < 1 << 31 or extent % 4:
+            w.fail(op, "argument", f"bounds a view to {extent} bytes, a multiple of 4 in [0, 2^31) is needed")
+        if base % 4:
+            w.fail(op, "alignment", "begins a view at an address that is no multiple of 4 bytes", address=base)
+        w.registers[target] = View(base, extent)
+
+    return step
+
+
+def view_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], targets: Sequence[int]) -> Step:
+    """Return the step of a load or store through a view, with its exchange among lanes where it has one.
+
+    Each 4-byte part of an access is judged alone: outside the view it reads 0 or vanishes, inside it must be allocated.
+    """
+    if meaning.action not in ("load", "store"):
+        raise InternalError(f"{op.name}: a view is read or written, not used for {meaning.action}")
+    transfer = Transfer(op, cast("Literal['load', 'store']", meaning.action), unit_limit=4)
+    transfer.alignment = transfer.unit.itemsize
+    element = element_type(op.operands[0].type).bytes
+    extra = op.attributes.get("offset", 0)
+    assert isinstance(extra, int)
+    part = transfer.steps // 4 * 4
+    width = min(4, transfer.bytes)
+
+    def placed(w: Wave, index: Array, view: View) -> tuple[Array, Array]:
+        begin = (index.astype(np.int64) + extra) * element
+        inside = begin + (part + width) <= view.size
+        return begin + transfer.steps, inside
+
+    if meaning.action == "load":
+        handed = _exchange(op, meaning, transfer)
+
+        def load(w: Wave) -> None:
+            view, index = w.registers[sources[0]], w.registers[sources[1]]
+            wide = _active(w, index) if handed is not None or not w.full else index
+            offsets, inside = placed(w, wide, view)
+            units = _view_read(w, transfer, view, offsets, inside)
+            if not w.full:
+                whole = poison((transfer.count, w.size), transfer.unit)
+                whole[:, w.lanes] = units
+                units = whole
+            w.registers[targets[0]] = transfer.to_storage(units if handed is None else handed(w, units))
+
+        return load
+
+    def store(w: Wave) -> None:
+        r = w.registers
+        value = _active(w, transfer.to_units(r[sources[2]]))
+        offsets, inside = placed(w, _active(w, r[sources[1]]), r[sources[0]])
+        if not inside.any():
+            return
+        mapped = _allocated(w, transfer, r[sources[0]], offsets, inside)
+        begin = r[sources[0]].base - int(mapped.base)
+        try:
+            mapped.storage.write(offsets[inside] + begin, value[inside])
+        except Unavailable as missing:
+            _missing_view(w, transfer, mapped, missing, inside, offsets + begin)
+
+    return store
+
+
+def _view_read(w: Wave, transfer: Transfer, view: View, offsets: Array, inside: Array) -> Array:
+    whole = inside.all()
+    if not whole and not inside.any():
+        return np.zeros(offsets.shape, transfer.unit)
+    mapped = _allocated(w, transfer, view, offsets, inside)
+    begin = view.base - int(mapped.base)
+    try:
+        if whole:
+            return mapped.storage.read(offsets + begin, transfer.unit)
+        units = np.zeros(offsets.shape, transfer.unit)
+        units[inside] = mapped.storage.read(offsets[inside] + begin, transfer.unit)
+    except Unavailable as missing:
+        _missing_view(w, transfer, mapped, missing, inside, offsets + begin)
+    return units
+
+
+def _missing_view(
+    w: Wave, transfer: Transfer, mapped: Mapped, missing: Unavailable, inside: Array, offsets: Array
+) -> NoReturn:
+    wrong = np.zeros(inside.shape, np.bool_)
+    wrong[inside] = missing.wrong.reshape(-1)
+    _missing(w, transfer, mapped, Unavailable(wrong, missing.why), offsets)
+
+
+def _allocated(w: Wave, transfer: Transfer, view: View, offsets: Array, inside: Array) -> Mapped:
+    """Return the buffer of a view whose units `inside` are all allocated, or raise the fault."""
+    mapped = w.group.memory.at(view.base)
+    if mapped is None:
+        w.fail(transfer.op, "memory", f"{_verb(transfer)} a view of an address in no buffer", address=view.base)
+    distance = offsets + (view.base - int(mapped.base))
+    wrong = inside & ((distance < 0) | (distance + transfer.unit.itemsize > mapped.size))
+    if wrong.any():
+        first = int(distance[wrong].min() if (distance[wrong] < 0).any() else distance[wrong].min())
+        lanes = wrong.any(axis=0)
+        what = f"{_verb(transfer)} {mapped.name} within a view that reaches past the allocation,"
+        where = w.lanes[lanes] if len(lanes) == len(w.lanes) else w.lanes
+        _fail(w, transfer, "memory", what, mapped, first, where)
+    _check_access(w, transfer, mapped)
+    if (view.base | int(np.bitwise_or.reduce(offsets, axis=None))) & (transfer.alignment - 1):
+        w.fail(transfer.op, "alignment", f"{_verb(transfer)} {mapped.name} at an unaligned address", address=view.base)
+    return mapped
+
+
+def _exchange(op: Operation, meaning: MemoryAccess, transfer: Transfer) -> Callable[[Wave, Array], Array] | None:
+    if meaning.exchange is None:
+        return None
+    exchange = meaning.exchange
+
+    def handed(w: Wave, units: Array) -> Array:
+        return exchanged(w, op, exchange, units)
+
+    return handed
+
+
+def exchanged(w: Wave, op: Operation, exchange: Any, units: Array) -> Array:
+    """Return loaded elements [count, lanes] where an op hands them; an inactive lane can hand over nothing."""
+    component, lane = np.indices((len(units), w.size))
+    lanes, components = exchange(w.size, lane, component)
+    full = units if units.shape[1] != 1 else units.repeat(w.size, axis=1)
+    if not w.full:
+        missing = ~w.mask[lanes].all(axis=0) & w.mask
+        if missing.any():
+            w.fail(op, "lane", "takes elements that an inactive lane loads", np.flatnonzero(missing))
+    return full[components, lanes]

@@ -1,0 +1,179 @@
+"""Memory that kernels read and write: the bytes of an array, or a large buffer of which only some ranges exist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.int64]
+Units = npt.NDArray[Any]
+
+
+class Unavailable(Exception):  # noqa: N818  # never leaves the simulator: it becomes a KernelFault
+    """Some bytes of an access hold nothing; `wrong` says which of the offsets, `why` what is missing."""
+
+    def __init__(self, wrong: npt.NDArray[np.bool_], why: str) -> None:
+        super().__init__(why)
+        self.wrong = wrong
+        self.why = why
+
+
+class Storage(Protocol):
+    """What the address space asks of memory; offsets are in bytes, inside `[0, size)` and multiples of the unit."""
+
+    @property
+    def size(self) -> int: ...
+    def read(self, offsets: Offsets, unit: np.dtype[Any]) -> Units:
+        """Return the units at `offsets`, in its shape; raise `Unavailable` for bytes that were never written."""
+        ...
+
+    def write(self, offsets: Offsets, values: Units) -> None: ...
+    def add(self, offsets: Offsets, values: Units) -> None:
+        """Add one after the other, in order of lanes."""
+        ...
+
+
+class _Holder:
+    """Bytes at an address, and the object that owns them."""
+
+    def __init__(self, address: int, size: int, readonly: bool, owner: object) -> None:
+        self.owner = owner
+        self.__array_interface__ = {"data": (address, readonly), "shape": (size,), "typestr": "|u1", "version": 3}
+
+
+def span_bytes(array: npt.NDArray[Any]) -> int:
+    """Return the bytes from an array's first element to the end of its last; strides are not negative."""
+    if array.size == 0:
+        return 0
+    return sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)) + array.itemsize
+
+
+class Buffer:
+    """The memory of an array, gaps between its rows included but not accessible.
+
+    With `initialized=False` every byte counts as never written, whatever it holds: reading it before the kernel has written it
+    is an error. The array is shared, not copied; marks last as long as the Buffer, over several launches.
+    """
+
+    def __init__(self, array: npt.NDArray[Any], *, initialized: bool = True) -> None:
+        if any(step < 0 for step in array.strides):
+            raise ValueError("the array runs backwards; pass a copy")
+        self.array = array
+        self.size = span_bytes(array)
+        if self.size == 0:
+            self._bytes: Bytes = np.zeros(0, np.uint8)
+        else:
+            holder = _Holder(array.ctypes.data, self.size, not array.flags.writeable, array)
+            self._bytes = np.asarray(holder)
+        self._views: dict[np.dtype[Any], Units] = {}
+        self._marks: Bytes | None = None if initialized else np.zeros(self.size, np.uint8)
+        self._mark_views: dict[np.dtype[Any], Units] = {}
+        self._gaps = None if span_is_whole(array) else _gaps(array, self.size)
+        self.writeable = array.flags.writeable
+
+    def initialized_bytes(self) -> npt.NDArray[np.bool_]:
+        """Return, per byte from the first element on, whether it holds a value."""
+        return np.ones(self.size, np.bool_) if self._marks is None else self._marks != 0
+
+    def _view(self, unit: np.dtype[Any]) -> Units:
+        if unit not in self._views:
+            self._views[unit] = self._bytes[: self.size // unit.itemsize * unit.itemsize].view(unit)
+        return self._views[unit]
+
+    def _mark_view(self, marks: Bytes, unit: np.dtype[Any]) -> Units:
+        plain = np.dtype(f"u{unit.itemsize}")
+        if plain not in self._mark_views:
+            self._mark_views[plain] = marks[: self.size // plain.itemsize * plain.itemsize].view(plain)
+        return self._mark_views[plain]
+
+    def _refuse_gaps(self, offsets: Offsets, unit: np.dtype[Any]) -> None:
+        if self._gaps is not None:
+            wrong = self._gaps[offsets]
+            if wrong.any():
+                raise Unavailable(wrong, "touches bytes between the rows of")
+
+    def read(self, offsets: Offsets, unit: np.dtype[Any]) -> Units:
+        index = offsets // unit.itemsize
+        self._refuse_gaps(offsets, unit)
+        if self._marks is not None:
+            marks = self._mark_view(self._marks, unit).take(index)
+            wrong = marks != np.iinfo(marks.dtype).max
+            if wrong.any():
+                raise Unavailable(wrong, "reads bytes that were never written of")
+        return self._view(unit).take(index)
+
+    def write(self, offsets: Offsets, values: Units) -> None:
+        index = offsets // values.dtype.itemsize
+        self._refuse_gaps(offsets, values.dtype)
+        self._view(values.dtype)[index] = values
+        if self._marks is not None:
+            view = self._mark_view(self._marks, values.dtype)
+            view[index] = np.iinfo(view.dtype).max
+
+    def add(self, offsets: Offsets, values: Units) -> None:
+        self.read(offsets, values.dtype)
+        np.add.at(self._view(values.dtype), offsets // values.dtype.itemsize, np.broadcast_to(values, offsets.shape))
+
+
+def span_is_whole(array: npt.NDArray[Any]) -> bool:
+    """Return whether every byte of an array's span belongs to one of its elements."""
+    return array.nbytes == span_bytes(array)
+
+
+def _gaps(array: npt.NDArray[Any], size: int) -> npt.NDArray[np.bool_]:
+    gaps = np.ones(size, np.bool_)
+    shape, strides = (*array.shape, array.itemsize), (*array.strides, 1)
+    np.lib.stride_tricks.as_strided(gaps, shape, strides)[...] = False
+    return gaps
+
+
+class SparseBuffer:
+    """A buffer of `size` bytes of which only `ranges` exist: byte offset of each, with its array.
+
+    Reading elsewhere is an initialisation error; so is writing, as nothing is there to keep it.
+    """
+
+    writeable = True
+
+    def __init__(self, size: int, ranges: Mapping[int, npt.NDArray[Any]]) -> None:
+        self.size = size
+        self._ranges: list[tuple[int, int, Buffer]] = []
+        end = 0
+        for start in sorted(ranges):
+            held = Buffer(ranges[start])
+            if start < end or start + held.size > size:
+                raise ValueError(f"range [{start}, {start + held.size}) overlaps another or passes the size {size}")
+            end = start + held.size
+            self._ranges.append((start, end, held))
+
+    def _parts(self, offsets: Offsets, unit: int) -> list[tuple[npt.NDArray[np.bool_], Offsets, Buffer]]:
+        missing = np.ones(offsets.shape, np.bool_)
+        parts: list[tuple[npt.NDArray[np.bool_], Offsets, Buffer]] = []
+        for start, end, held in self._ranges:
+            inside = (offsets >= start) & (offsets + unit <= end)
+            if inside.any():
+                missing &= ~inside
+                parts.append((inside, offsets[inside] - start, held))
+        if missing.any():
+            raise Unavailable(missing, "touches bytes outside the populated ranges of")
+        return parts
+
+    def read(self, offsets: Offsets, unit: np.dtype[Any]) -> Units:
+        result = np.empty(offsets.shape, unit)
+        for inside, inner, held in self._parts(offsets, unit.itemsize):
+            result[inside] = held.read(inner, unit)
+        return result
+
+    def write(self, offsets: Offsets, values: Units) -> None:
+        full = np.broadcast_to(values, offsets.shape)
+        for inside, inner, held in self._parts(offsets, values.dtype.itemsize):
+            held.write(inner, full[inside])
+
+    def add(self, offsets: Offsets, values: Units) -> None:
+        full = np.broadcast_to(values, offsets.shape)
+        for inside, inner, held in self._parts(offsets, values.dtype.itemsize):
+            held.add(inner, full[inside])

@@ -1,0 +1,181 @@
+"""Which lanes run, and where waves wait: loops, branches, barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kinfolk.ir.numpy_lanes import Array
+from kinfolk_runtime.simulator.wave import Stops, Wave
+
+if TYPE_CHECKING:
+    from kinfolk.ir.value import Operation
+
+Step = Callable[[Wave], None]
+Stop = Callable[[Wave], Stops]
+Body = tuple[list[tuple[list[Step], Stop]], list[Step]]
+"""A region: runs of plain steps, each followed by a step that may stop, then the plain steps of the end."""
+Made = tuple[Step | None, Stop | None]
+
+
+def run(segments: list[tuple[list[Step], Stop]], tail: list[Step], wave: Wave) -> Stops:
+    """Run a region that may stop."""
+    for steps, stop in segments:
+        for step in steps:
+            step(wave)
+        yield from stop(wave)
+    for step in tail:
+        step(wave)
+
+
+def barrier(op: Operation) -> Stop:
+    """Return the step of a barrier: the wave stops here with all its lanes active."""
+
+    def stop(w: Wave) -> Stops:
+        if not w.full:
+            idle = np.flatnonzero(~w.mask)
+            w.fail(op, "sync", "is reached while some lanes of the wave are inactive", idle)
+        yield op
+
+    return stop
+
+
+def loop(
+    op: Operation,
+    sources: Sequence[int],
+    targets: Sequence[int],
+    arguments: Sequence[int],
+    body: Body,
+    yields: Sequence[int],
+) -> Made:
+    """Return the step of a loop; its bounds and step are equal on all active lanes, or that is a fault."""
+    lower, upper, stride = sources[:3]
+    initial, carried, counter = sources[3:], arguments[1:], arguments[0]
+    segments, tail = body
+
+    def bounds(w: Wave) -> range:
+        step = w.integer(op, stride, "step")
+        if step < 1:
+            w.fail(op, "argument", f"takes a step of {step}, at least 1 is needed")
+        return range(w.integer(op, lower, "lower bound"), w.integer(op, upper, "upper bound"), step)
+
+    def enter(w: Wave, index: int, values: list[Any]) -> None:
+        r = w.registers
+        r[counter] = np.array([[index]], np.int32).view(np.uint32)
+        for slot, value in zip(carried, values, strict=True):
+            r[slot] = value
+
+    def leave(w: Wave, values: list[Any]) -> None:
+        for slot, value in zip(targets, values, strict=True):
+            w.registers[slot] = value
+
+    def plain(w: Wave) -> None:
+        r = w.registers
+        values = [r[slot] for slot in initial]
+        for index in bounds(w):
+            enter(w, index, values)
+            for step in tail:
+                step(w)
+            values = [r[slot] for slot in yields]
+        leave(w, values)
+
+    def stopping(w: Wave) -> Stops:
+        r = w.registers
+        values = [r[slot] for slot in initial]
+        for index in bounds(w):
+            enter(w, index, values)
+            yield from run(segments, tail, w)
+            values = [r[slot] for slot in yields]
+        leave(w, values)
+
+    return (None, stopping) if segments else (plain, None)
+
+
+def branch(
+    op: Operation, condition: int, targets: Sequence[int], bodies: Sequence[Body], yields: Sequence[Sequence[int]]
+) -> Made:
+    """Return the step of a branch. Lanes may part; a side that no lane takes is skipped; results join by lane."""
+    then, otherwise = bodies
+
+    def sides(w: Wave) -> tuple[Array, bool, bool]:
+        asked: Array = w.registers[condition]
+        taken = w.mask & asked[0]
+        some = bool(taken.any())
+        return taken, some, int(np.count_nonzero(taken)) != len(w.lanes)
+
+    def take(w: Wave, side: int) -> None:
+        r = w.registers
+        for target, slot in zip(targets, yields[side], strict=True):
+            r[target] = r[slot]
+
+    def join(w: Wave, taken: Array) -> None:
+        r = w.registers
+        for target, a, b in zip(targets, yields[0], yields[1], strict=True):
+            r[target] = _joined(w, op, taken, r[a], r[b])
+
+    def plain(w: Wave) -> None:
+        taken, some, rest = sides(w)
+        if not (some and rest):
+            for step in bodies[0 if some else 1][1]:
+                step(w)
+            take(w, 0 if some else 1)
+            return
+        before = w.mask
+        w.enter(taken)
+        for step in then[1]:
+            step(w)
+        w.enter(before & ~taken)
+        for step in otherwise[1]:
+            step(w)
+        w.enter(before)
+        join(w, taken)
+
+    def stopping(w: Wave) -> Stops:
+        taken, some, rest = sides(w)
+        if not (some and rest):
+            yield from run(*bodies[0 if some else 1], w)
+            take(w, 0 if some else 1)
+            return
+        before = w.mask
+        w.enter(taken)
+        yield from run(*then, w)
+        w.enter(before & ~taken)
+        yield from run(*otherwise, w)
+        w.enter(before)
+        join(w, taken)
+
+    return (None, stopping) if then[0] or otherwise[0] else (plain, None)
+
+
+def _joined(w: Wave, op: Operation, taken: Array, a: Any, b: Any) -> Any:
+    if a is b:
+        return a
+    if isinstance(a, np.ndarray):
+        return np.where(taken, a, b)
+    if a == b:
+        return a
+    return w.fail(op, "uniformity", "joins two different views of lanes that parted")
+
+
+def any_lane(source: int, target: int) -> Step:
+    """Return the step that asks whether a condition holds on any active lane."""
+
+    def step(w: Wave) -> None:
+        asked: Array = w.registers[source]
+        w.registers[target] = (asked & w.mask).any(axis=1, keepdims=True)
+
+    return step
+
+
+def uniform(op: Operation, source: int, target: int) -> Step:
+    """Return the step that checks a claim: the operand is equal, bit for bit, on all active lanes."""
+
+    def step(w: Wave) -> None:
+        w.registers[target] = w.one(op, source, "operand claimed uniform")
+
+    return step
+
+
+__all__ = ["Body", "any_lane", "barrier", "branch", "loop", "run", "uniform"]

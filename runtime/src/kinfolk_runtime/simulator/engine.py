@@ -1,0 +1,146 @@
+"""The reference engine: kernels run in numpy, one wave at a time, each wave a generator that yields at barriers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from kinfolk.ir.value import Kernel, Operation
+from kinfolk.parameters import Parameter
+from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer, Storage
+from kinfolk_runtime.simulator.fault import KernelFault, spans
+from kinfolk_runtime.simulator.program import Program
+from kinfolk_runtime.simulator.space import AddressSpace
+from kinfolk_runtime.simulator.wave import Wave
+from kinfolk_runtime.simulator.workgroup import Workgroup
+
+Given = npt.NDArray[Any] | Buffer | SparseBuffer | int | float
+Grid = tuple[int, int, int]
+
+
+class Simulator:
+    """Runs kernels by the declared meaning of their ops; anything a kernel does wrong raises `KernelFault`.
+
+    Prepared kernels are kept as long as the kernel object lives.
+    """
+
+    name = "simulator"
+
+    def __init__(self) -> None:
+        self._programs: WeakKeyDictionary[Kernel, Program] = WeakKeyDictionary()
+
+    def launch(
+        self, kernel: Kernel, grid: Grid, arguments: Sequence[Given] | Mapping[str, Given], order_seed: int = 0
+    ) -> None:
+        """Run every workgroup of `grid` on arguments in parameter order, or by name.
+
+        A pointer takes an array, which is read and written in place, or a `Buffer` or `SparseBuffer` over one; its bytes are
+        the true allocation. `order_seed` draws the order of workgroups and, anew after each barrier, of waves, and where
+        buffers lie; 0 runs both in ascending order. A missing barrier is seen only if the drawn order happens to show it.
+        """
+        if len(grid) != 3 or any(count < 0 for count in grid):
+            raise KernelFault(f"grid {grid} is not three counts", kind="argument", kernel=kernel.name)
+        program = self._program(kernel)
+        memory = AddressSpace(order_seed)
+        values = [
+            _value(kernel, memory, parameter, given)
+            for parameter, given in zip(kernel.parameters, _in_order(kernel, arguments), strict=True)
+        ]
+        template = list(program.template)
+        for slot, value in zip(program.parameters, values, strict=True):
+            template[slot] = value
+        count = grid[0] * grid[1] * grid[2]
+        random = np.random.default_rng(order_seed) if order_seed else None
+        places = range(count) if random is None else random.permutation(count)
+        with np.errstate(all="ignore"):
+            for place in map(int, places):
+                where = (place % grid[0], place // grid[0] % grid[1], place // (grid[0] * grid[1]))
+                _run_workgroup(program, Workgroup(kernel.name, where, memory, program.workgroup_bytes), template, random)
+
+    def _program(self, kernel: Kernel) -> Program:
+        if kernel not in self._programs:
+            self._programs[kernel] = Program(kernel)
+        return self._programs[kernel]
+
+
+def _run_workgroup(
+    program: Program, group: Workgroup, template: list[Any], random: np.random.Generator | None
+) -> None:
+    kernel = program.kernel
+    waves: dict[int, Generator[Operation]] = {}
+    for index in range(kernel.block // kernel.wave_size):
+        wave = Wave(group, index, kernel.wave_size, template.copy(), program.memory_slots)
+        waves[index] = program.start(wave)
+    returned: list[int] = []
+    while waves:
+        stands: dict[int, Operation] = {}
+        order = list(waves) if random is None else [list(waves)[int(one)] for one in random.permutation(len(waves))]
+        for index in order:
+            at = next(waves[index], None)
+            if at is None:
+                returned.append(index)
+            else:
+                stands[index] = at
+        waves = {index: waves[index] for index in sorted(stands)}
+        _check_meeting(group, stands, returned)
+
+
+def _check_meeting(group: Workgroup, stands: Mapping[int, Operation], returned: Sequence[int]) -> None:
+    """Raise unless all waves have returned, or all stand at one barrier."""
+    barriers = list(dict.fromkeys(stands.values()))
+    if not stands or (len(barriers) == 1 and not returned):
+        return
+    parties = [
+        f"wave{'s' if len(at) > 1 else ''} {spans(at)} at the one of {op.location}"
+        for op in barriers
+        if (at := sorted(index for index, stand in stands.items() if stand is op))
+    ]
+    if returned:
+        parties.append(f"wave{'s' if len(returned) > 1 else ''} {spans(sorted(returned))} returned without another")
+    raise KernelFault(
+        f"is not reached by all waves of the workgroup ({'; '.join(parties)})",
+        kind="sync",
+        kernel=group.kernel,
+        op=barriers[0],
+        workgroup=group.place,
+        wave=min(stands),
+    )
+
+
+def _in_order(kernel: Kernel, arguments: Sequence[Given] | Mapping[str, Given]) -> Sequence[Given]:
+    names = [parameter.name for parameter in kernel.parameters]
+    if isinstance(arguments, Mapping):
+        if sorted(arguments) != sorted(names):
+            raise _wrong_argument(kernel, f"takes arguments {', '.join(names)}, got {', '.join(arguments)}")
+        return [arguments[name] for name in names]
+    if len(arguments) != len(names):
+        raise _wrong_argument(kernel, f"takes {len(names)} arguments ({', '.join(names)}), got {len(arguments)}")
+    return arguments
+
+
+def _wrong_argument(kernel: Kernel, what: str) -> KernelFault:
+    return KernelFault(what, kind="argument", kernel=kernel.name)
+
+
+def _value(kernel: Kernel, memory: AddressSpace, parameter: Parameter, given: Given) -> npt.NDArray[Any]:
+    """Return the value that a parameter is inside the kernel: an address, or a number, equal on all lanes."""
+    if parameter.is_pointer:
+        if isinstance(given, (int, float)):
+            raise _wrong_argument(kernel, f"parameter {parameter.name} is a pointer, got {given!r}")
+        storage: Storage = Buffer(given) if isinstance(given, np.ndarray) else given
+        if parameter.access != "read" and not cast("Buffer", storage).writeable:
+            raise _wrong_argument(kernel, f"parameter {parameter.name} is written, its array is read-only")
+        return memory.map(parameter, storage)
+    if parameter.kind == "f32":
+        if type(given) is not float:
+            raise _wrong_argument(kernel, f"parameter {parameter.name} takes a float, got {given!r}")
+        return np.array([[given]], np.float32)
+    bits = parameter.bytes * 8
+    if type(given) is not int or not -(1 << (bits - 1)) <= given < 1 << (bits - 1):
+        raise _wrong_argument(kernel, f"parameter {parameter.name} takes an int of {bits} bits, got {given!r}")
+    return np.frombuffer(struct.pack("<q", given)[: bits // 8], f"<u{bits // 8}").reshape(1, 1)

@@ -1,0 +1,74 @@
+"""What a kernel did wrong on the simulator, with everything known about where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from kinfolk.errors import SimulationError
+
+if TYPE_CHECKING:
+    from kinfolk.ir.value import Operation
+
+FaultKind = Literal[
+    "memory", "initialisation", "permission", "alignment", "sync", "uniformity", "lane", "integer", "float", "argument"
+]
+
+
+class KernelFault(SimulationError):
+    """A kernel broke a rule; the first one found ends the launch.
+
+    `kind` is the rule's class. `op` is `dialect.op` and `source` where it was built, `workgroup` its place in the grid, `wave` the
+    wave in the workgroup, `lanes` the lanes concerned. For a memory access `address` is the first wrong lane's, `buffer` the
+    parameter or workgroup allocation it was meant for and `element` the index there. What is not known is None, or ().
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        kind: FaultKind,
+        kernel: str,
+        op: Operation | None = None,
+        workgroup: tuple[int, int, int] | None = None,
+        wave: int | None = None,
+        lanes: Sequence[int] = (),
+        address: int | None = None,
+        buffer: str | None = None,
+        element: int | None = None,
+    ) -> None:
+        self.kind = kind
+        self.kernel = kernel
+        self.op = op.name if op is not None else None
+        self.source = str(op.location) if op is not None else None
+        self.workgroup = workgroup
+        self.wave = wave
+        self.lanes = tuple(int(lane) for lane in lanes)
+        self.address = address
+        self.buffer = buffer
+        self.element = element
+        super().__init__(self._sentence(what))
+
+    def _sentence(self, what: str) -> str:
+        head = f"{self.kernel}: " + (f"{self.op} {what} at {self.source}" if self.op else what)
+        parts = [head]
+        if self.workgroup is not None:
+            parts.append(f"workgroup ({','.join(map(str, self.workgroup))})")
+        if self.wave is not None:
+            parts.append(f"wave {self.wave}")
+        if self.lanes:
+            parts.append(f"lane{'s' if len(self.lanes) > 1 else ''} {spans(self.lanes)}")
+        if self.address is not None:
+            parts.append(f"address {self.address:#x}")
+        return ", ".join(parts) + f" [{self.kind}]"
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Return ascending numbers in short form: `0-3, 7, 9-10`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)

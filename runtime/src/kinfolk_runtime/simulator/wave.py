@@ -1,0 +1,127 @@
+"""A wave while it runs: its registers, its active lanes, and the algebra that evaluates lane functions on them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from kinfolk.ir.numpy_lanes import Array, NumpyAlgebra, NumpyLane
+from kinfolk_runtime.simulator.fault import FaultKind, KernelFault
+
+if TYPE_CHECKING:
+    from kinfolk.ir.value import Operation
+    from kinfolk_runtime.simulator.workgroup import Workgroup
+
+Mask = npt.NDArray[np.bool_]
+Stops = Generator["Operation"]
+"""A run that may wait: it yields the barrier it stands at."""
+
+
+class Unmet(Exception):  # noqa: N818  # never leaves the simulator: it becomes a KernelFault
+    """A lane function's requirement does not hold on some active lanes."""
+
+    def __init__(self, why: str, lanes: npt.NDArray[np.int64]) -> None:
+        super().__init__(why)
+        self.why = why
+        self.lanes = lanes
+
+
+class WaveAlgebra(NumpyAlgebra):
+    """Evaluates lane functions on arrays [components, lanes], either of which may be 1 for what is equal everywhere."""
+
+    def __init__(self, lane: Array, wave: Array, thread: Array, block: tuple[int, int, int], active: Mask) -> None:
+        super().__init__(lane, wave, thread, block, active)
+        self.active = active
+
+    def block_id(self, axis: int) -> NumpyLane:
+        """The index of the workgroup along an axis; equal on all lanes, so one number is enough."""
+        lane = super().block_id(axis)
+        return NumpyLane(lane.type, lane.data[:, :1])
+
+    def require(self, condition: NumpyLane, why: str) -> None:
+        """Raise `Unmet` where an active lane does not meet the condition in every component."""
+        data = np.atleast_2d(condition.data)
+        if np.count_nonzero(data) == data.size:
+            return
+        failing = self.active & ~data.all(axis=0)
+        if failing.any():
+            raise Unmet(why, np.flatnonzero(failing))
+
+
+class Wave:
+    """One wave of a workgroup.
+
+    `registers` holds, by slot, arrays [components, lanes] of storage bits; a size of 1 on the lane axis means equal on all
+    lanes. `memory` keeps, by slot, what an op remembers between its executions in this wave.
+    """
+
+    __slots__ = ("algebra", "full", "group", "index", "lanes", "mask", "memory", "registers", "size")
+
+    def __init__(self, group: Workgroup, index: int, size: int, registers: list[Any], memory_slots: int) -> None:
+        self.group = group
+        self.index = index
+        self.size = size
+        self.registers = registers
+        self.memory: list[Any] = [None] * memory_slots
+        lane = np.arange(size, dtype=np.uint32)[None, :]
+        everyone = np.ones(size, np.bool_)
+        self.algebra = WaveAlgebra(
+            lane, np.array([[index]], np.uint32), lane + np.uint32(index * size), group.place, everyone
+        )
+        self.enter(everyone)
+
+    def enter(self, mask: Mask) -> None:
+        """Let the lanes of `mask`, at least one, be the active ones."""
+        self.mask = mask
+        self.algebra.active = mask
+        self.lanes = np.flatnonzero(mask)
+        self.full = len(self.lanes) == self.size
+
+    def fail(
+        self, op: Operation, kind: FaultKind, what: str, lanes: Sequence[int] | Array | None = None, **where: Any
+    ) -> NoReturn:
+        """Raise the fault of `op` in this wave; without `lanes` all active ones are concerned."""
+        concerned = self.lanes if lanes is None else lanes
+        raise KernelFault(
+            what,
+            kind=kind,
+            kernel=self.group.kernel,
+            op=op,
+            workgroup=self.group.place,
+            wave=self.index,
+            lanes=[int(lane) for lane in concerned],
+            **where,
+        )
+
+    def one(self, op: Operation, slot: int, role: str) -> Array:
+        """Return the value [components, 1] that the active lanes agree on; a difference is a fault."""
+        value: Array = self.registers[slot]
+        if value.shape[1] == 1:
+            return value
+        seen = value if self.full else value[:, self.lanes]
+        first = seen[:, :1]
+        differs = (bits_of(seen) != bits_of(first)).any(axis=0)
+        if differs.any():
+            where = np.flatnonzero(differs) if self.full else self.lanes[np.flatnonzero(differs)]
+            self.fail(op, "uniformity", f"takes a {role} that differs from lane {int(self.lanes[0])}'s", where)
+        return first
+
+    def integer(self, op: Operation, slot: int, role: str) -> int:
+        """Return the signed integer that the active lanes agree on."""
+        value = self.one(op, slot, role)
+        return int(value.view(f"i{value.dtype.itemsize}")[0, 0])
+
+
+def bits_of(value: Array) -> Array:
+    """Return floats as unsigned integers of their bits; anything else as it is."""
+    return value.view(f"u{value.dtype.itemsize}") if value.dtype.kind == "f" else value
+
+
+def poison(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return values with every bit set: NaN for floats, -1 for integers."""
+    if dtype == np.bool_:
+        return np.ones(shape, np.bool_)
+    return np.full(shape, np.iinfo(f"u{dtype.itemsize}").max, f"u{dtype.itemsize}").view(dtype)

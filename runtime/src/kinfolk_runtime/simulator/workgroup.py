@@ -1,0 +1,210 @@
+"""A workgroup while it runs, and the steps of its memory: every byte is marked once written, reading others is a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from kinfolk.errors import InternalError
+from kinfolk.ir.meaning import MemoryAccess
+from kinfolk.ir.numpy_lanes import Array
+from kinfolk.ir.types import BufferType
+from kinfolk_runtime.simulator.access import Transfer, exchanged
+from kinfolk_runtime.simulator.space import AddressSpace
+from kinfolk_runtime.simulator.wave import Wave, poison
+
+if TYPE_CHECKING:
+    from kinfolk.ir.value import Operation
+
+Step = Callable[[Wave], None]
+POISON = 0xA5
+"""What fresh workgroup memory holds; as bf16 or f32 a small negative number that stands out."""
+
+
+@attrs.frozen
+class Allocation:
+    """Workgroup memory of `type`, from byte `begin` on; `name` says which allocation of the kernel it is."""
+
+    name: str
+    type: BufferType
+    begin: int
+
+
+class Workgroup:
+    """What the waves of one workgroup share."""
+
+    def __init__(self, kernel: str, place: tuple[int, int, int], memory: AddressSpace, workgroup_bytes: int) -> None:
+        self.kernel = kernel
+        self.place = place
+        self.memory = memory
+        self.data = np.full(workgroup_bytes, POISON, np.uint8)
+        self.marks = np.zeros(workgroup_bytes, np.uint8)
+        self._views: dict[tuple[int, np.dtype[Any]], tuple[Array, Array]] = {}
+
+    def views(self, allocation: Allocation, unit: np.dtype[Any]) -> tuple[Array, Array]:
+        """Return an allocation's data and marks as units; a marked unit has every bit set."""
+        key = (allocation.begin, unit)
+        if key not in self._views:
+            span = slice(allocation.begin, allocation.begin + allocation.type.bytes // unit.itemsize * unit.itemsize)
+            self._views[key] = self.data[span].view(unit), self.marks[span].view(unit)
+        return self._views[key]
+
+
+def workgroup_access(
+    op: Operation,
+    meaning: MemoryAccess,
+    sources: Sequence[int],
+    targets: Sequence[int],
+    allocation: Allocation,
+    remember: Callable[[Any], int],
+) -> Step:
+    """Return the step of a load, a store or an atomic addition in workgroup memory."""
+    if meaning.action not in ("load", "store", "atomic_add"):
+        raise InternalError(f"{op.name}: workgroup memory is not used for {meaning.action}")
+    access = _Access(op, meaning, sources[1], allocation, remember)
+    if meaning.action == "load":
+        return access.load(targets[0])
+    if meaning.action == "store":
+        return access.store(sources[2])
+    return access.add(sources[2])
+
+
+class _Access:
+    """One op's access; where its index is the same array as last time in this wave, so are its unit numbers.
+
+    Marks are only ever set while a workgroup runs, so what was found written once need not be asked again.
+    """
+
+    def __init__(
+        self, op: Operation, meaning: MemoryAccess, index: int, allocation: Allocation, remember: Callable[[Any], int]
+    ) -> None:
+        self.op = op
+        self.transfer = Transfer(op, cast("Literal['load', 'store', 'atomic_add']", meaning.action))
+        self.allocation = allocation
+        self.index = index
+        self.exchange = meaning.exchange
+        element = allocation.type.element.bytes
+        self.element = element
+        self.units_per_element = element // self.transfer.unit.itemsize
+        extra = op.attributes.get("offset", 0)
+        assert isinstance(extra, int)
+        self.extra = extra
+        self.elements = self.transfer.bytes // element
+        self.kept = remember(("units", op))
+        alignment = self.transfer.alignment
+        self.alignment = alignment if alignment > element else 0
+        self.steps = np.arange(self.transfer.count, dtype=np.int64)[:, None]
+
+    def units(self, w: Wave) -> Array:
+        """Return the unit numbers [count, active lanes or 1] of an access that is in bounds and aligned, or raise."""
+        index: Array = w.registers[self.index]
+        if not w.full and index.shape[1] != 1:
+            return self._numbers(w, index[:, w.lanes])
+        known = w.memory[self.kept]
+        if known is not None and known[0] is index:
+            return known[1]
+        numbers = self._numbers(w, index)
+        w.memory[self.kept] = [index, numbers, False]
+        return numbers
+
+    def _numbers(self, w: Wave, index: Array) -> Array:
+        first = index.view(np.int32).astype(np.int64)
+        if self.extra:
+            first = first + self.extra
+        count = self.allocation.type.count
+        low, high = int(np.minimum.reduce(first, axis=None)), int(np.maximum.reduce(first, axis=None))
+        if low < 0 or high > count - self.elements:
+            wrong = (first[0] < 0) | (first[0] > count - self.elements)
+            self._fail(w, "memory", f"reaches outside {self.allocation.name}", first, wrong)
+        if self.alignment:
+            address = first * self.element + self.allocation.begin
+            if int(np.bitwise_or.reduce(address, axis=None)) & (self.alignment - 1):
+                wrong = (address[0] & (self.alignment - 1)) != 0
+                what = f"accesses {self.allocation.name} at an address that is no multiple of {self.alignment} bytes"
+                self._fail(w, "alignment", what, first, wrong)
+        return (first * self.units_per_element if self.units_per_element != 1 else first) + self.steps
+
+    def _fail(self, w: Wave, kind: Any, what: str, first: Array, wrong: npt.NDArray[np.bool_]) -> None:
+        element = int(first[0][wrong][0])
+        lanes = w.lanes[wrong] if len(wrong) == len(w.lanes) else w.lanes
+        w.fail(
+            self.op,
+            kind,
+            f"{what} (element {element} and the {self.elements - 1} after it, of {self.allocation.type.count})"
+            if self.elements > 1
+            else f"{what} (element {element} of {self.allocation.type.count})",
+            lanes,
+            address=self.allocation.begin + element * self.element,
+            buffer=self.allocation.name,
+            element=element,
+        )
+
+    def _check_written(self, w: Wave, marks: Array, numbers: Array) -> None:
+        known = w.memory[self.kept]
+        same = known is not None and known[1] is numbers
+        if same and known[2]:
+            return
+        found = marks.take(numbers)
+        if int(np.bitwise_and.reduce(found, axis=None)) != np.iinfo(found.dtype).max:
+            wrong = found != np.iinfo(found.dtype).max
+            element = numbers.min(axis=0, where=wrong, initial=1 << 62)[None, :] // self.units_per_element
+            what = f"reads what no wave has written of {self.allocation.name}"
+            self._fail(w, "initialisation", what, element, wrong.any(axis=0))
+        if same:
+            known[2] = True
+
+    def load(self, target: int) -> Step:
+        """Return the step of a load."""
+        transfer = self.transfer
+
+        def step(w: Wave) -> None:
+            numbers = self.units(w)
+            data, marks = w.group.views(self.allocation, transfer.unit)
+            self._check_written(w, marks, numbers)
+            units = data.take(numbers)
+            if not w.full and units.shape[1] != 1:
+                whole = poison((transfer.count, w.size), transfer.unit)
+                whole[:, w.lanes] = units
+                units = whole
+            if self.exchange is not None:
+                units = exchanged(w, self.op, self.exchange, units)
+            w.registers[target] = transfer.to_storage(units)
+
+        return step
+
+    def store(self, source: int) -> Step:
+        """Return the step of a store; of two lanes that write one element the higher one's value stays."""
+        transfer = self.transfer
+
+        def step(w: Wave) -> None:
+            numbers = self.units(w)
+            data, marks = w.group.views(self.allocation, transfer.unit)
+            value = transfer.to_units(w.registers[source])
+            if not w.full and value.shape[1] != 1:
+                value = value[:, w.lanes]
+            if numbers.shape[1] < value.shape[1]:
+                numbers = numbers.repeat(value.shape[1], axis=1)
+            data[numbers] = value
+            marks[numbers] = np.iinfo(marks.dtype).max
+
+        return step
+
+    def add(self, source: int) -> Step:
+        """Return the step of an atomic addition, lane after lane."""
+        transfer = self.transfer
+
+        def step(w: Wave) -> None:
+            numbers = self.units(w)
+            data, marks = w.group.views(self.allocation, transfer.unit)
+            self._check_written(w, marks, numbers)
+            value: Array = w.registers[source]
+            if not w.full and value.shape[1] != 1:
+                value = value[:, w.lanes]
+            shape = (transfer.count, len(w.lanes))
+            np.add.at(data.view(transfer.storage), np.broadcast_to(numbers, shape), np.broadcast_to(value, shape))
+
+        return step
