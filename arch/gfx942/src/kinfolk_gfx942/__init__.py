@@ -1,0 +1,1 @@
+"""The arch gfx942 (AMD Instinct MI300): its facts, its matrix atoms and its gates."""
