@@ -19,6 +19,7 @@ from kinfolk.refusal import Refusal
 EXIT_PASS: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+PIPE_WIDTH: Final = 4096
 
 
 def print_document(document: Mapping[str, Any]) -> None:
@@ -37,17 +38,20 @@ def _finite(value: Any) -> Any:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table for people; cells fold at the terminal's width, and nothing in them is markup."""
+    """Print a table for people; the last column folds at the terminal's width, and nothing in a cell is markup."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title or None, title_justify="left", show_edge=False, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column != columns[-1])
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a row is one line there, for whoever searches it
+        console = Console(highlight=False, width=max(console.width, PIPE_WIDTH))
+    console.print(table)
 
 
 def refusal_rows(refusals: Iterable[Refusal]) -> list[dict[str, Any]]:
@@ -55,17 +59,18 @@ def refusal_rows(refusals: Iterable[Refusal]) -> list[dict[str, Any]]:
     return [refusal.to_dict() for refusal in refusals]
 
 
-def print_refusals(rows: Iterable[Mapping[str, Any]], indent: str = "") -> None:
+def print_refusals(rows: Iterable[Mapping[str, Any]], indent: str = "", *, err: bool = False) -> None:
     """Print refusal rows as sentences: who refuses, the field, its value, what is supported, why, and what to do."""
     for row in rows:
         sentence = f"{row['field']} is {row['value']}, supported: {row['limit']} ({row['because']}). {row['remedy']}"
-        click.echo(f"{indent}{row['plugin']}: {sentence}")
+        click.echo(f"{indent}{row['plugin']}: {sentence}", err=err)
 
 
-def print_defaults(defaults: Mapping[str, Any]) -> None:
-    """Print the fields that the command line filled in."""
+def print_defaults(defaults: Mapping[str, Any], *, err: bool = False) -> None:
+    """Print the fields that the command line filled in; with `err` beside what is written to standard output."""
     if defaults:
-        click.echo(f"filled in: {' '.join(f'{name}={_word(value)}' for name, value in defaults.items())}")
+        words = " ".join(f"{name}={_word(value)}" for name, value in defaults.items())
+        click.echo(f"filled in: {words}", err=err)
 
 
 def _word(value: object) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import enum
+import importlib
 import traceback
 from collections.abc import Iterable
-from pathlib import PurePath
+from pathlib import Path
 from typing import Final
 
 from kinfolk.errors import PluginError
@@ -17,6 +18,9 @@ KINDS: Final[tuple[str, ...]] = ("family", "arch", "policy", "executor", "toolch
 PLURALS: Final[dict[str, str]] = dict(
     zip(KINDS, ("families", "archs", "policies", "executors", "toolchains", "commands"), strict=True)
 )
+
+
+_LOADING: Final = str(Path(__file__).with_name("loading.py"))
 
 
 class State(enum.StrEnum):
@@ -64,12 +68,17 @@ def shortened(text: str, length: int = 400) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
+def _is_import_system(filename: str) -> bool:
+    """Return whether a frame is of the importing and not of what is imported."""
+    return filename.startswith("<frozen") or filename in (importlib.__file__, _LOADING)
+
+
 def sentence_of(error: BaseException) -> str:
     """Return an error as one line of bounded length, with the file and line that raised it."""
     try:
         text = shortened(" ".join(str(error).split()))
     except Exception:  # noqa: BLE001 - a stranger's __str__ may itself fail
         text = "its message cannot be printed"
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({PurePath(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_import_system(each.filename)]
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
