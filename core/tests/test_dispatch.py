@@ -41,6 +41,9 @@ class ToyRequest(Request):
     causal: bool = launch_field(default=True, validator=ExactBool())
     scale: float = launch_field(default=1.0, validator=ExactFloat())
 
+    def whole(self):
+        return (self.total_q, self.max_seqlen_k, self.causal, self.scale)
+
 
 @attrs.frozen(kw_only=True)
 class ToySpec(Spec):
@@ -421,6 +424,10 @@ def test_every_way_for_a_plugin_to_read_is_noticed(name, other):
         assert isinstance(request, ToyRequest)
         return toy_plan(ToySpec(width=1), twin)
 
+    def by_method(request, arch):
+        request.whole()
+        return toy_plan(ToySpec(width=1), request)
+
     def by_text(request, arch):
         assert repr(request) == repr(ToyRequest())
         return toy_plan(ToySpec(width=1), request)
@@ -428,6 +435,7 @@ def test_every_way_for_a_plugin_to_read_is_noticed(name, other):
     for composition in (
         Composition(rank=by_rank),
         Composition([candidate("a", plan=by_evolve)]),
+        Composition([candidate("a", plan=by_method)]),
         Composition([candidate("a", plan=by_text)]),
     ):
         selection = select(composition, ToyRequest(), "llvm22")

@@ -5,6 +5,7 @@ import json
 import math
 from fractions import Fraction
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -250,6 +251,23 @@ def test_leaves_find_facts_strides_and_extents():
             value(expr, arch={"lds_bytes": 1}, tensors=geometry)
     with pytest.raises(ExprError, match="lds_bytes"):
         value(fact("vgprs"), arch={"lds_bytes": 1})
+
+
+def test_a_property_is_no_field():
+    """C++ could not evaluate it, and a selection would not see what it depends on."""
+
+    @attrs.frozen
+    class Problem:
+        length: int = 32
+
+        @property
+        def pages(self):
+            return self.length // 16
+
+    scope = Scope(request=Problem())
+    assert field("length").evaluate(scope) == 32
+    with pytest.raises(ExprError, match="no field 'pages'"):
+        field("pages").evaluate(scope)
 
 
 def test_leaves_are_listed_once_in_order():

@@ -121,6 +121,7 @@ def flaws():
             "launch": {"spec": AliasSpec()},
         },
     )
+    yield "the request has no field 'cap'", {"arguments": {"scale": Argument("scale", "f32", FloatField("cap"))}}
     yield "no launch is passed the bindings spare", {"bindings": {"spare": changed(x, name="spare")}}
     yield "share a name", {"bindings": {"again": x}}
     yield "the plan returns", {"outputs": ()}

@@ -12,6 +12,7 @@ from kinfolk.errors import InternalError
 from kinfolk.expr import Expr, Scope, TensorView, all_of, const, extent, lift, maximum, select, stride
 from kinfolk.ir.types import SCALARS, PointerType
 from kinfolk.parameters import Access, Parameter
+from kinfolk.record import fields_of
 from kinfolk.request import Request
 from kinfolk.spec import Spec
 
@@ -345,7 +346,9 @@ def _check_plan(plan: Plan) -> None:
     if not plan.launches:
         raise InternalError("a plan launches something")
     for position, launch in enumerate(plan.launches):
-        _check_launch(f"launch {position} ({launch.spec.symbol()})", launch, bindings)
+        where = f"launch {position} ({launch.spec.symbol()})"
+        _check_launch(where, launch, bindings)
+        _check_floats(where, launch, plan.request)
     used = {argument.value for launch in plan.launches for argument in launch.arguments if argument.kind == "pointer"}
     if unused := sorted(bindings.keys() - used):
         raise InternalError(f"no launch is passed the bindings {', '.join(unused)}")
@@ -376,6 +379,13 @@ def _check_launch(where: str, launch: Launch, bindings: Mapping[str, Binding]) -
     for argument, parameter in zip(launch.arguments, parameters, strict=True):
         if parameter.is_pointer and parameter.access != "read" and pointers.count(argument.value) > 1:
             raise InternalError(f"{where}, argument {argument.name}: {argument.value} is written and passed twice")
+
+
+def _check_floats(where: str, launch: Launch, request: Request) -> None:
+    names = [field.name for field in fields_of(request.__class__)]
+    for argument in launch.arguments:
+        if isinstance(argument.value, FloatField) and argument.value.name not in names:
+            raise InternalError(f"{where}, argument {argument.name}: the request has no field {argument.value.name!r}")
 
 
 def _check_pointer(at: str, name: str, parameter: Parameter, bindings: Mapping[str, Binding]) -> None:

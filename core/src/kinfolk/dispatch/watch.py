@@ -39,8 +39,9 @@ def _watched_type(kind: type[Request]) -> type[Request]:
             return object.__getattribute__(self, name)
         if name == "__class__":
             return kind  # so that equality, evolve and isinstance see the request's own class
-        if name in launch:
-            cast("Observer", object.__getattribute__(self, "__kinfolk_observer__")).read.add(name)
+        if name in launch or name == "__dict__":
+            read = launch if name == "__dict__" else (name,)
+            cast("Observer", object.__getattribute__(self, "__kinfolk_observer__")).read.update(read)
         return object.__getattribute__(self, name)
 
     namespace: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, NoReturn, cast
@@ -204,6 +205,13 @@ class Leaf(Expr):
         return self.name
 
 
+@functools.cache
+def _field_names(kind: type) -> frozenset[str] | None:
+    """Return the fields of an attrs class; None of any other class, whose attributes all count as fields."""
+    declared = cast("tuple[attrs.Attribute[Any], ...] | None", getattr(kind, "__attrs_attrs__", None))
+    return None if declared is None else frozenset(field.name for field in declared)
+
+
 @attrs.frozen
 class Field(Leaf):
     """A field of the request, or of the spec where a spec is judged."""
@@ -211,6 +219,10 @@ class Field(Leaf):
     tag: ClassVar[str] = "field"
 
     def value_in(self, scope: Scope) -> Value:
+        names = _field_names(type(scope.request))
+        # A property is no field: only Python could evaluate it, and what it depends on would stay hidden.
+        if names is not None and self.name not in names:
+            raise ExprError(f"{type(scope.request).__name__} has no field {self.name!r}")
         try:
             value = getattr(scope.request, self.name)
         except AttributeError:
