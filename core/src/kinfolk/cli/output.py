@@ -63,6 +63,8 @@ def print_refusals(rows: Iterable[Mapping[str, Any]], indent: str = "", *, err: 
     """Print refusal rows as sentences: who refuses, the field, its value, what is supported, why, and what to do."""
     for row in rows:
         sentence = f"{row['field']} is {row['value']}, supported: {row['limit']} ({row['because']}). {row['remedy']}"
+        if not row["limit"]:  # an error that is about no value
+            sentence = f"{row['because']} {row['remedy']}".strip()
         click.echo(f"{indent}{row['plugin']}: {sentence}", err=err)
 
 
@@ -125,7 +127,7 @@ def _row(error: KinfolkError) -> dict[str, Any]:
         "field": error.hook if isinstance(error, HookFault) else "",
         "value": None,
         "limit": "",
-        "because": str(error),
+        "because": f"{error.hook} {error.cause}" if isinstance(error, HookFault) else str(error),
         "remedy": "",
         "plugin": error.plugin if isinstance(error, HookFault) else "kinfolk-core",
     }
