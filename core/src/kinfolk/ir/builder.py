@@ -16,10 +16,10 @@ from kinfolk.ir.meaning import Control
 from kinfolk.ir.op import Attribute, OpDef, OpTable
 from kinfolk.ir.types import F32, I1, DataType, ScalarType, Type, VectorType, element_type
 from kinfolk.ir.value import Kernel, Location, Operation, Region, Value
-from kinfolk.parameters import Parameter
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
+    from kinfolk.parameters import Parameter
 
 _IR_FOLDER = str(Path(__file__).parent)
 _local = threading.local()

@@ -9,9 +9,9 @@ import attrs
 
 from kinfolk.errors import InternalError
 from kinfolk.ir.types import ScalarType, Type, VectorType
-from kinfolk.parameters import Parameter
 
 if TYPE_CHECKING:
+    from kinfolk.parameters import Parameter
     from kinfolk.ir.op import Attribute, OpDef
 
 

@@ -223,32 +223,34 @@ def _alias_scopes(kernel: Kernel) -> _AliasScopes:
 
 
 def lower_for(w: LlvmWriter, op: Operation) -> None:
-    """Write a loop: header with phis and test, body, exit."""
+    """Write a loop with its test at the end, behind a test that there is a first round.
+
+    A test at the head would be pulled apart by targets that structure control flow, at the cost of a copy per carried
+    value.
+    """
     assert isinstance(w, FunctionWriter)
     lower, upper, step, *carried = op.operands
     (region,) = op.regions
-    header, body, done = w.new_label("loop"), w.new_label("body"), w.new_label("done")
+    body, done = w.new_label("loop"), w.new_label("done")
     before = w.block
-    w.emit(f"br label %{header}")
-    w.start_block(header)
+    firsts = [w.name(lower), *(w.name(value) for value in carried)]
+    enters = w.fresh(f"icmp slt {w.typed(lower)}, {w.name(upper)}")
+    w.emit(f"br i1 {enters}, label %{body}, label %{done}")
+    w.start_block(body)
     phis = [(argument, w.new_name(), w.reserve()) for argument in region.arguments]
     for argument, name, _ in phis:
         w.alias(argument, name)
-    index = region.arguments[0]
-    test = w.fresh(f"icmp slt {w.typed(index)}, {w.name(upper)}")
-    w.emit(f"br i1 {test}, label %{body}, label %{done}")
-    w.start_block(body)
     w.region(region)
-    following = w.fresh(f"add nsw {w.typed(index)}, {w.name(step)}")
+    following = w.fresh(f"add nsw {w.typed(region.arguments[0])}, {w.name(step)}")
+    repeats = w.fresh(f"icmp slt {w.type(lower.type)} {following}, {w.name(upper)}")
     latch = w.block
-    w.emit(f"br label %{header}")
+    w.emit(f"br i1 {repeats}, label %{body}, label %{done}")
     nexts = [following, *(w.name(value) for value in region.operations[-1].operands)]
-    firsts = [w.name(lower), *(w.name(value) for value in carried)]
     for (argument, name, line), first, after in zip(phis, firsts, nexts, strict=True):
         w.fill(line, f"{name} = phi {w.type(argument.type)} [ {first}, %{before} ], [ {after}, %{latch} ]")
     w.start_block(done)
-    for result, (_, name, _) in zip(op.results, phis[1:], strict=True):
-        w.alias(result, name)
+    for result, first, after in zip(op.results, firsts[1:], nexts[1:], strict=True):
+        w.define(result, f"phi {w.type(result.type)} [ {first}, %{before} ], [ {after}, %{latch} ]")
 
 
 def lower_if(w: LlvmWriter, op: Operation) -> None:

@@ -186,3 +186,26 @@ SCHEDULE_FENCE = CORE_OPS.register(
 def schedule_fence() -> None:
     """Keep the compiler from moving instructions across this point."""
     SCHEDULE_FENCE.add()
+
+
+def _opaque_rule(types: tuple[Type, ...], _: Mapping[str, Any]) -> tuple[Type, ...]:
+    rules.expect(types == (I32,), f"hides one i32, got {types[0]}")
+    return (I32,)
+
+
+opaque = CORE_OPS.register(
+    OpDef(
+        name="core.opaque",
+        operands=("x",),
+        attributes=(AttributeDef("uniform", "bool", default=False),),
+        result=_opaque_rule,
+        effects=effects("convergent"),
+        issue="none",
+        meaning=ScheduleMarker(),
+        lowering=BY_TARGET,
+    )
+)
+"""The operand, as a value the compiler knows nothing of: what is computed from it is computed where it stands, not
+shared with an equal computation elsewhere and kept in a register meanwhile. `uniform`: equal on all lanes, in a
+scalar register.
+"""

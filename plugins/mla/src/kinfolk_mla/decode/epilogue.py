@@ -54,3 +54,13 @@ def _store_lse(work: Work, lse: Value) -> None:
 
     first_lanes = geometry.spec.heads_per_wave
     control.if_else(arithmetic.icmp(lanes.lane_id(), constant(first_lanes, I32), predicate="ult"), store)
+
+
+def count_refused_pages(work: Work, refused: Value) -> None:
+    """Add the page ids outside the cache to the status word: once per sequence, by the first wave of the first heads."""
+
+    def count() -> tuple[()]:
+        memory.atomic_add(work.arguments.status, refused)
+        return ()
+
+    control.if_else((refused > 0) & work.first_head.eq(0) & lanes.lane_id().eq(0), count, cold=True)

@@ -13,13 +13,13 @@ import attrs
 
 from kinfolk.ir import build_kernel
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic, control, lanes, memory
+from kinfolk.ir.ops import arithmetic, control, convert, lanes
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
 from kinfolk.tile.reduction import in_lane
 from kinfolk.tile.softmax import OnlineSoftmax, RowState, mask_scores, scale_accumulators
 from kinfolk.tile.units import UnitSchedule
-from kinfolk_mla.decode.epilogue import store_rows
+from kinfolk_mla.decode.epilogue import count_refused_pages, store_rows
 from kinfolk_mla.decode.geometry import Geometry
 from kinfolk_mla.decode.keys import KeyTile
 from kinfolk_mla.decode.query import Query, load_query
@@ -57,23 +57,41 @@ def emit_decode(spec: MlaDecodeSpec, arch: Arch) -> Kernel:
 
 
 @attrs.frozen(eq=False)
-class TileState:
-    """What the loop carries: softmax state, accumulators, the tile's valid rows and the next tile's page id."""
+class Accumulated:
+    """What the tiles so far come to: softmax state, output accumulators, and how many page ids were refused (i32)."""
 
+    refused: Value
     row: RowState
-    accumulators: list[Value]
-    valid: Value
-    following: Value
+    output: list[Value]
 
     def values(self) -> list[Value]:
         """Flatten, in the order `of` reads."""
-        return [self.valid, self.following, self.row.maximum, self.row.total, *self.accumulators]
+        return [self.refused, self.row.maximum, self.row.total, *self.output]
+
+    @classmethod
+    def of(cls, values: Sequence[Value]) -> Accumulated:
+        """Rebuild from flattened values."""
+        refused, maximum, total, *output = values
+        return cls(refused, RowState(maximum, total), output)
+
+
+@attrs.frozen(eq=False)
+class TileState:
+    """What the loop carries: the tile's valid rows, the next tile's page id, what is accumulated, and refused page ids."""
+
+    valid: Value
+    following: Value
+    accumulated: Accumulated
+
+    def values(self) -> list[Value]:
+        """Flatten, in the order `of` reads."""
+        return [self.valid, self.following, *self.accumulated.values()]
 
     @classmethod
     def of(cls, values: Sequence[Value]) -> TileState:
         """Rebuild from flattened values."""
-        valid, following, maximum, total, *accumulators = values
-        return cls(RowState(maximum, total), accumulators, valid, following)
+        valid, following, *accumulated = values
+        return cls(valid, following, Accumulated.of(accumulated))
 
 
 @attrs.frozen(eq=False)
@@ -108,84 +126,74 @@ class DecodeLoop:
         first = self.keys.pages.resolve(self.keys.pages.lookup(zero), zero)
         self.keys.store(self.keys.load(first))
         control.barrier()
-        start = TileState(RowState.start(), self.values.start(), first.rows, self.keys.pages.lookup(zero + 1))
-        end = TileState.of(
-            control.for_range(
-                0,
-                self.work.tiles,
-                1,
-                start.values(),
-                lambda tile, carried: self._step(query, tile, TileState.of(carried)).values(),
-            )
+        nothing = Accumulated(zero, RowState.start(), self.values.start())
+        start = TileState(first.rows, self.keys.pages.lookup(zero + 1), nothing)
+        carried = control.for_range(
+            0,
+            self.work.tiles,
+            1,
+            start.values(),
+            lambda tile, values: self._step(query, tile, TileState.of(values)).values(),
         )
+        self._finish(TileState.of(carried).accumulated)
 
+    def _finish(self, accumulated: Accumulated) -> None:
         def store() -> tuple[()]:
-            store_rows(self.work, self.softmax, end.row, self.values, end.accumulators)
+            store_rows(self.work, self.softmax, accumulated.row, self.values, accumulated.output)
             return ()
 
-        control.if_else(self.work.wave_has_heads, store) if self.work.geometry.idle_waves else store()
+        count_refused_pages(self.work, accumulated.refused)
+        if self.work.geometry.idle_waves:
+            control.if_else(self.work.wave_has_heads, store)
+        else:
+            store()
 
     def _step(self, query: Query, tile: Value, state: TileState) -> TileState:
         """Attend over the staged tile while the next one loads; then put that in its place."""
         page = self.keys.pages.resolve(state.following, tile + 1)
         following = self.keys.pages.lookup(tile + 2)
         loaded = self.keys.load(page)
-        row, accumulators = self._attend_if_any_head(query, state)
+        accumulated = self._attend_if_any_head(query, state)
         control.barrier()
         self.keys.store(loaded)
         control.barrier()
-        return TileState(row, accumulators, page.rows, following)
+        return TileState(page.rows, following, accumulated)
 
-    def _attend_if_any_head(self, query: Query, state: TileState) -> tuple[RowState, list[Value]]:
+    def _attend_if_any_head(self, query: Query, state: TileState) -> Accumulated:
         if not self.work.geometry.idle_waves:
             return self._attend(query, state)
+        return Accumulated.of(
+            control.if_else(
+                self.work.wave_has_heads, lambda: self._attend(query, state).values(), state.accumulated.values
+            )
+        )
 
-        def attend() -> list[Value]:
-            row, accumulators = self._attend(query, state)
-            return [row.maximum, row.total, *accumulators]
-
-        def keep() -> list[Value]:
-            return [state.row.maximum, state.row.total, *state.accumulators]
-
-        maximum, total, *accumulators = control.if_else(self.work.wave_has_heads, attend, keep)
-        return RowState(maximum, total), accumulators
-
-    def _attend(self, query: Query, state: TileState) -> tuple[RowState, list[Value]]:
+    def _attend(self, query: Query, state: TileState) -> Accumulated:
         spec = self.work.geometry.spec
-        scores = self.scores.scores(query, UnitSchedule(ahead=spec.key_read_ahead, fence_every=spec.fence_every))
-        row, accumulators, scores = self._correct(state, scores)
-        row, weights = self.softmax.weights(row, scores)
-        schedule = UnitSchedule(ahead=spec.value_read_ahead, fence_every=1)
-        return row, self.values.accumulate(weights, accumulators, schedule)
+        ahead = (spec.key_read_ahead, spec.query_read_ahead)
+        raw = self.scores.scores(query, UnitSchedule(ahead=ahead, fence_every=spec.fence_every))
+        scores, corrected = self._correct(state, raw)
+        row, weights = self.softmax.weights(corrected.row, scores)
+        schedule = UnitSchedule(ahead=(spec.value_read_ahead,), fence_every=1)
+        return Accumulated(corrected.refused, row, self.values.accumulate(weights, corrected.output, schedule))
 
-    def _correct(self, state: TileState, scores: list[Value]) -> tuple[RowState, list[Value], list[Value]]:
-        """In the rare case, mask the scores past the sequence and raise the maximum; the decision needs no other lane's
-        scores.
+    def _correct(self, state: TileState, scores: list[Value]) -> tuple[list[Value], Accumulated]:
+        """In the rare case, mask the scores past the sequence and raise the maximum.
+
+        Whether it is the rare case needs no other lane's scores: some lane holds the one that exceeds.
         """
+        before = state.accumulated
         partial = state.valid < self.work.geometry.spec.page_size
-        exceeds = self.softmax.exceeds(state.row, in_lane(scores, arithmetic.fmax))
-        count = len(scores)
+        exceeds = self.softmax.exceeds(before.row, in_lane(scores, arithmetic.fmax))
 
         def correct() -> list[Value]:
             masked = mask_scores(scores, self.scores.keys, state.valid)
-            row, factor = self.softmax.raise_maximum(state.row, self.softmax.tile_maximum(masked))
-            self._count_refused_page(state.valid)
-            return [*masked, row.maximum, row.total, *scale_accumulators(state.accumulators, factor)]
+            row, factor = self.softmax.raise_maximum(before.row, self.softmax.tile_maximum(masked))
+            refused = before.refused + convert.zext(state.valid.eq(0), to=I32)
+            return [*masked, *Accumulated(refused, row, scale_accumulators(before.output, factor)).values()]
 
         def keep() -> list[Value]:
-            return [*scores, state.row.maximum, state.row.total, *state.accumulators]
+            return [*scores, *before.values()]
 
         result = control.if_else(lanes.any_lane(exceeds | partial), correct, keep, cold=True)
-        return RowState(result[count], result[count + 1]), list(result[count + 2 :]), list(result[:count])
-
-    def _count_refused_page(self, valid: Value) -> None:
-        """A tile without a valid row is a page id outside the cache: the first wave of the first head group counts it,
-        once.
-        """
-        counts = valid.eq(0) & self.work.first_head.eq(0) & lanes.lane_id().eq(0)
-
-        def count() -> tuple[()]:
-            memory.atomic_add(self.work.arguments.status, constant(1, I32))
-            return ()
-
-        control.if_else(counts, count, cold=True)
+        return list(result[: len(scores)]), Accumulated.of(result[len(scores) :])

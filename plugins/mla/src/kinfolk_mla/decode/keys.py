@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from kinfolk.ir.ops import lanes
+from kinfolk.ir.ops import control, lanes
 from kinfolk.ir.value import Value
 from kinfolk.tile.paging import Page, PageTable
 from kinfolk.tile.staging import Staging
@@ -44,7 +44,7 @@ class KeyTile:
         spec, arguments = self.work.geometry.spec, self.work.arguments
         latent = page.view(arguments.c_kv, spec.latent_width, spec.page_size)
         rope = page.view(arguments.k_rope, spec.rope_width, spec.page_size)
-        return self.latent.load(latent, self.sources[0]), self.rope.load(rope, self.sources[1])
+        return self.latent.load(latent, control.opaque(self.sources[0])), self.rope.load(rope, self.sources[1])
 
     def store(self, loaded: tuple[list[Value], list[Value]]) -> None:
         """Write what was loaded into the tile; every reader of the tile before is past a barrier."""

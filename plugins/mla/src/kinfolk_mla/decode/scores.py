@@ -56,12 +56,15 @@ class ScoreProduct:
     def _unit(
         self, query: Query, position: int, contraction: Contraction, start: Value, column: int, total: list[Value]
     ) -> Unit:
-        def read() -> list[Value]:
-            return [self.tile.load(start, contraction.width, column=column), query.vector(position)]
+        def read_key() -> list[Value]:
+            return [self.tile.load(start, contraction.width, column=column)]
+
+        def read_query() -> list[Value]:
+            return [query.vector(position)]
 
         def use(operands: Sequence[Value]) -> None:
             key, head = operands
             for a, b in zip(contraction.split(key), contraction.split(head), strict=True):
                 total[0] = self.geometry.score(a, b, total[0])
 
-        return Unit(read, use)
+        return Unit((read_key, read_query), use)

@@ -61,4 +61,4 @@ class ValueProduct:
                 place = window * self.operand.width + number
                 result[place] = self.geometry.value(fragment, operand_b, result[place])
 
-        return Unit(read, use)
+        return Unit((read,), use)
