@@ -61,6 +61,22 @@ def lane_function(op: Operation, meaning: LaneFunction, sources: Sequence[int], 
     return step
 
 
+def kept(step: Step, sources: Sequence[int], target: int, memory: int) -> Step:
+    """Return a step that repeats its last result while its operands are the same arrays; for pure ops only."""
+
+    def again(w: Wave) -> None:
+        r = w.registers
+        known = w.memory[memory]
+        if known is not None and all(r[slot] is value for slot, value in zip(sources, known[1], strict=True)):
+            r[target] = known[0]
+            return
+        step(w)
+        if w.full:  # a requirement was asked of every lane
+            w.memory[memory] = (r[target], [r[slot] for slot in sources])
+
+    return again
+
+
 @attrs.frozen(eq=False)
 class _Group:
     """Components of the result that are computed alike: their graphs, per leaf the components read, their positions."""

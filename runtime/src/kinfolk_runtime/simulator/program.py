@@ -42,6 +42,7 @@ class Program:
         self._slots: dict[Value, int] = {}
         self._memory: dict[Hashable, int] = {}
         self._allocations: dict[Value, Allocation] = {}
+        self._changing: list[set[Value]] = []
         self.parameters = [self._slot(value) for value in kernel.body.arguments]
         self._body = self._region(kernel.body)
 
@@ -70,6 +71,8 @@ class Program:
         plain: list[Step] = []
         for op in region.operations:
             meaning = op.definition.meaning
+            if self._changing and not isinstance(meaning, LaneFunction):
+                self._changing[-1].update(op.results)
             if isinstance(meaning, Control):
                 step, stop = self._control(op, meaning)
                 if stop is not None:
@@ -93,7 +96,7 @@ class Program:
                 if isinstance(made, np.ndarray):
                     self.template[targets[0]] = made
                     return None
-                return made
+                return self._once(op, made, sources, targets[0])
             case LanePermutation():
                 return lanes.permutation(op, meaning, sources, targets, self.kernel.wave_size)
             case Matrix():
@@ -104,6 +107,14 @@ class Program:
                 return lanes.marker(sources, targets) if targets else None
             case Control():
                 raise InternalError(f"{op.name} is control")
+
+    def _once(self, op: Operation, step: Step, sources: list[int], target: int) -> Step:
+        """Return the step, or in a loop that does not change its operands one that keeps the result between iterations."""
+        if not self._changing or not self._changing[-1].isdisjoint(op.operands):
+            if self._changing:
+                self._changing[-1].update(op.results)
+            return step
+        return lanes.kept(step, sources, target, self._remember(("kept", op)))
 
     def _access(self, op: Operation, meaning: MemoryAccess, sources: list[int], targets: list[int]) -> Step | None:
         match meaning.action:
@@ -139,7 +150,9 @@ class Program:
             case "for":
                 (region,) = op.regions
                 arguments = [self._slot(value) for value in region.arguments]
+                self._changing.append(set(region.arguments))
                 body = self._region(region)
+                self._changing.pop()
                 return control.loop(op, sources, targets, arguments, body, self._yields(region))
             case "if":
                 bodies = [self._region(region) for region in op.regions]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from kinfolk.ir.numpy_lanes import Array, NumpyAlgebra, NumpyLane
+from kinfolk.ir.numpy_lanes import Array, NumpyAlgebra, NumpyLane, storage_dtype
+from kinfolk.ir.types import F32, ScalarType
 from kinfolk_runtime.simulator.fault import FaultKind, KernelFault
 
 if TYPE_CHECKING:
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from kinfolk_runtime.simulator.workgroup import Workgroup
 
 Mask = npt.NDArray[np.bool_]
+_LOW: Final = np.uint64((1 << 29) - 1)
+_HALF: Final = np.uint64(1 << 28)
+_ONE: Final = np.uint64(1)
+_TINY: Final = np.uint64((1023 - 125) << 53)
+"""The bits of 2^-125 without their sign, moved up by one; a sum of exactly 0 wraps around to far above."""
 Stops = Generator["Operation"]
 """A run that may wait: it yields the barrier it stands at."""
 
@@ -40,6 +46,28 @@ class WaveAlgebra(NumpyAlgebra):
         """The index of the workgroup along an axis; equal on all lanes, so one number is enough."""
         lane = super().block_id(axis)
         return NumpyLane(lane.type, lane.data[:, :1])
+
+    def to_int(self, x: NumpyLane, type_: ScalarType) -> NumpyLane:
+        """As the algebra has it; up to 32 bits in fewer passes."""
+        if type_.bits > 32:
+            return super().to_int(x, type_)
+        low, high = -float(1 << (type_.bits - 1)), float((1 << (type_.bits - 1)) - 1)
+        wide = np.asarray(x.data).astype(np.float64)
+        inside = np.maximum(np.minimum(np.where(wide == wide, wide, 0.0), high), low)
+        signed = inside.astype(f"i{type_.bits // 8}")
+        return NumpyLane(type_, signed.view(storage_dtype(type_)))
+
+    def fma(self, a: NumpyLane, b: NumpyLane, c: NumpyLane) -> NumpyLane:
+        """As the algebra has it; the exact way is taken only where rounding the f64 sum could round twice.
+
+        That needs a sum halfway between two f32, or one so small that f32 has fewer bits for it.
+        """
+        total = a.data * b.data.astype(np.float64) + c.data
+        bits = total.view(np.uint64)
+        risky = ((bits & _LOW) == _HALF) | ((bits << _ONE) - _ONE < _TINY)
+        if np.count_nonzero(risky):
+            return super().fma(a, b, c)
+        return NumpyLane(F32, total.astype(np.float32))
 
     def require(self, condition: NumpyLane, why: str) -> None:
         """Raise `Unmet` where an active lane does not meet the condition in every component."""

@@ -87,6 +87,7 @@ class _Access:
         self.allocation = allocation
         self.index = index
         self.exchange = meaning.exchange
+        self.marked = int(np.iinfo(self.transfer.unit).max)
         element = allocation.type.element.bytes
         self.element = element
         self.units_per_element = element // self.transfer.unit.itemsize
@@ -149,8 +150,8 @@ class _Access:
         if same and known[2]:
             return
         found = marks.take(numbers)
-        if int(np.bitwise_and.reduce(found, axis=None)) != np.iinfo(found.dtype).max:
-            wrong = found != np.iinfo(found.dtype).max
+        if int(np.bitwise_and.reduce(found, axis=None)) != self.marked:
+            wrong = found != self.marked
             element = numbers.min(axis=0, where=wrong, initial=1 << 62)[None, :] // self.units_per_element
             what = f"reads what no wave has written of {self.allocation.name}"
             self._fail(w, "initialisation", what, element, wrong.any(axis=0))
@@ -189,7 +190,7 @@ class _Access:
             if numbers.shape[1] < value.shape[1]:
                 numbers = numbers.repeat(value.shape[1], axis=1)
             data[numbers] = value
-            marks[numbers] = np.iinfo(marks.dtype).max
+            marks[numbers] = self.marked
 
         return step
 
