@@ -18,7 +18,7 @@ class NoSuchAtom(KinfolkError):
 
 @attrs.frozen
 class Atom:
-    """A matrix instruction of an arch: D[m, n] = A[m, k] B[k, n] + C. `passes` is its issue time in groups of 4 clocks."""
+    """A matrix instruction of an arch: D[m, n] = A[m, k] B[k, n] + C. `passes`: issue time in 4 clocks."""
 
     op: OpDef
     passes: int

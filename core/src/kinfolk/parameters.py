@@ -30,7 +30,8 @@ class Parameter:
         if isinstance(self.type, PointerType):
             if self.alignment < self.type.element.bytes or self.alignment & (self.alignment - 1):
                 raise InternalError(
-                    f"parameter {self.name} declares alignment {self.alignment}; a pointer to {self.type.element} needs a "
+                    f"parameter {self.name} declares alignment {self.alignment}; "
+                    f"a pointer to {self.type.element} needs a "
                     f"power of two of at least {self.type.element.bytes}"
                 )
         elif self.type.name not in ("i32", "i64", "f32"):

@@ -11,8 +11,8 @@ from kinfolk.errors import InternalError
 from kinfolk.ir.types import ScalarType, Type, VectorType
 
 if TYPE_CHECKING:
-    from kinfolk.parameters import Parameter
     from kinfolk.ir.op import Attribute, OpDef
+    from kinfolk.parameters import Parameter
 
 
 @attrs.frozen

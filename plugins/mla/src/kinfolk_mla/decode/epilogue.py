@@ -57,7 +57,7 @@ def _store_lse(work: Work, lse: Value) -> None:
 
 
 def count_refused_pages(work: Work, refused: Value) -> None:
-    """Add the page ids outside the cache to the status word: once per sequence, by the first wave of the first heads."""
+    """Add the page ids outside the cache to the status word: once a sequence, by the wave of the first heads."""
 
     def count() -> tuple[()]:
         memory.atomic_add(work.arguments.status, refused)

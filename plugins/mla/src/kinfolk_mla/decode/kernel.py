@@ -77,7 +77,7 @@ class Accumulated:
 
 @attrs.frozen(eq=False)
 class TileState:
-    """What the loop carries: the tile's valid rows, the next tile's page id, what is accumulated, and refused page ids."""
+    """What the loop carries: the tile's valid rows, the next tile's page id, and what the tiles so far come to."""
 
     valid: Value
     following: Value
