@@ -71,8 +71,8 @@ def kinfolk_scenarios(request: Request) -> Iterable[Scenario]:
 
 @hookimpl
 def kinfolk_reference(request: Request, inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return what decode must give, in fp64, with the error that each element may have."""
-    if not isinstance(request, MlaRequest):
+    """Return what absorbed queries must give, in fp64, with the error that each element may have."""
+    if not isinstance(request, MlaRequest) or not request.absorbed_query:
         return None
     from kinfolk_mla.reference import decode_reference
 

@@ -28,8 +28,8 @@ class MlaRequest(Request):
     which the cache has `num_pages`. `total_q` queries belong to `num_seqs` sequences, at most `max_seqlen_q` to one;
     no sequence has more than `max_seqlen_k` keys. With `absorbed_query` the caller passes the query already multiplied
     by the key up-projection, as wide as a key row, and gets the latent output; else per-head queries of nope_dim +
-    rope_dim and outputs of `v_dim`. `scale` multiplies q.k before softmax: 1/sqrt(nope_dim + rope_dim), the width before
-    absorption. With `causal`, the last query of a sequence sees all keys, each one before it a key less.
+    rope_dim and outputs of `v_dim`. `scale` multiplies q.k before softmax: 1/sqrt(nope_dim + rope_dim), the width
+    before absorption. With `causal`, the last query of a sequence sees all keys, each one before it a key less.
     Source: DeepSeek-V2, arXiv:2405.04434, section 2.1.
     """
 
@@ -63,7 +63,7 @@ class MlaRequest(Request):
 
     @classmethod
     def cli_defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the model's widths, bf16, pages of 16 and as many as the sequences fill, and the scale of the widths."""
+        """Return the model's widths and their scale, bf16, and pages of 16, as many as the sequences can fill."""
         found: dict[str, Any] = {**MODEL, "page_size": 16, "dtype": "bf16", "causal": True}
         known = {**found, **given}
         found["kv_dtype"] = known["dtype"]

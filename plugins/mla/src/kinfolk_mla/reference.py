@@ -1,0 +1,172 @@
+"""MLA decode by definition, in fp64: gather a sequence's keys, softmax over all of them, weigh the latent rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from kinfolk.check import Expected, Finding, Tolerance, unit_roundoff
+
+if TYPE_CHECKING:
+    from kinfolk_mla.request import MlaRequest
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+ABSOLUTE_GATE, RELATIVE_GATE, PEAK_GATE, LSE_GATE = 4e-2, 2e-2, 2e-2, 1.7e-2
+"""No tolerance is wider: |err| <= 4e-2 + 2e-2 |ref| per element and 2e-2 of a token's largest |ref|; LSE 1.7e-2."""
+
+SCORE_ROUNDINGS: Final = 8
+"""Roundings from a raw score to its weight: scale, scale * log2 e, difference, product, exp2, hardware errors."""
+
+
+@attrs.frozen(eq=False)
+class Keys:
+    """The keys of one sequence that exist, by their `positions` in it, in fp64.
+
+    `latent` [keys, latent], `rope` [keys, rope]. `refused` counts the slots that name no page of the cache, `length`
+    the keys with theirs.
+    """
+
+    positions: npt.NDArray[np.int64]
+    latent: Floats
+    rope: Floats
+    refused: int
+    length: int
+
+    def before(self, limit: int) -> Keys:
+        """Return the keys at positions below `limit`."""
+        seen = self.positions < limit
+        return Keys(self.positions[seen], self.latent[seen], self.rope[seen], self.refused, self.length)
+
+    @property
+    def rows(self) -> Floats:
+        """Whole key rows, latent then rope."""
+        return np.concatenate([self.latent, self.rope], axis=1)
+
+
+def gathered(request: MlaRequest, inputs: Mapping[str, Array], sequence: int) -> Keys:
+    """Return the keys of a sequence in order; the keys of a slot whose id lies outside the cache are left out."""
+    first, last = (int(offset) for offset in inputs["cu_seqlens_k"][sequence : sequence + 2])
+    length, page = last - first, request.page_size
+    slots = inputs["block_table"][sequence, : -(-length // page)].astype(np.int64)
+    known = (slots >= 0) & (slots < request.num_pages)
+    positions = np.arange(length, dtype=np.int64)
+    positions = positions[known[positions // page]]
+    at = slots[positions // page], positions % page
+    latent, rope = (inputs[name][at].astype(np.float64) for name in ("c_kv", "k_rope"))
+    return Keys(positions, latent, rope, int(np.count_nonzero(~known)), length)
+
+
+@attrs.frozen(eq=False)
+class Attention:
+    """One token's result, and the magnitudes that its rounding errors scale with.
+
+    `out` [heads, latent] and `lse` [heads]; `magnitude` is the sum of |weight * latent| behind each element of `out`,
+    `spread` the largest scale * sum of |q k| behind a score of each head.
+    """
+
+    out: Floats
+    lse: Floats
+    magnitude: Floats
+    spread: Floats
+
+
+def attend(query: Floats, keys: Keys, scale: float) -> Attention:
+    """Attend with a token's queries [heads, latent + rope]; no keys give 0 and -inf."""
+    if not len(keys.latent):
+        zeros = np.zeros((len(query), keys.latent.shape[1]))
+        heads = np.zeros(len(query))
+        return Attention(zeros, heads - np.inf, zeros, heads)
+    scores = scale * (query @ keys.rows.T)
+    highest = scores.max(axis=1, keepdims=True)
+    powers = np.exp(scores - highest)
+    total = powers.sum(axis=1, keepdims=True)
+    weights = powers / total
+    return Attention(
+        out=weights @ keys.latent,
+        lse=(highest + np.log(total))[:, 0],
+        magnitude=weights @ np.abs(keys.latent),
+        spread=scale * (np.abs(query) @ np.abs(keys.rows).T).max(axis=1),
+    )
+
+
+def decode_reference(request: MlaRequest, inputs: Mapping[str, Array]) -> dict[str, Any]:
+    """Return `out` and `lse` as Expected, and `status`, how many slots in use name no page, in sequences with a query.
+
+    Inputs are those of the plan's bindings, by name. The scale is the f32 that a kernel is passed. A token that no
+    sequence owns does not exist: `cu_seqlens_q` covers all.
+    """
+    heads, width = request.num_heads, request.kv_lora_rank
+    out, lse = np.zeros((request.total_q, heads, width)), np.full((request.total_q, heads), -np.inf)
+    out_bound, lse_bound = np.zeros_like(out), np.zeros_like(lse)
+    refused = 0
+    for sequence in range(request.num_seqs):
+        tokens = range(*(int(offset) for offset in inputs["cu_seqlens_q"][sequence : sequence + 2]))
+        if not tokens:
+            continue
+        keys = gathered(request, inputs, sequence)
+        refused += keys.refused
+        for token in tokens:
+            seen = keys.before(keys.length - (tokens[-1] - token if request.causal else 0))
+            found = attend(inputs["qa"][token].astype(np.float64), seen, float(np.float32(request.scale)))
+            out[token], lse[token] = found.out, found.lse
+            out_bound[token], lse_bound[token] = tolerances(request, found, len(seen.latent))
+    return {
+        "out": Expected(out, Tolerance(out_bound)),
+        "lse": Expected(lse, Tolerance(lse_bound)),
+        "status": np.array([refused], dtype=np.int64),
+    }
+
+
+def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Floats, Floats]:
+    """Return how far `out` and `lse` of a token may lie from the reference.
+
+    A raw score is a sum of latent + rope exact products in f32, and a few roundings more on its way to a weight: it
+    errs by e = (latent + rope + 8) u_f32 * spread, in natural-log units, and so does each weight, relatively; to first
+    order LSE errs by e as well. A weight's normalisation errs by 2 e + n u_f32 with n keys summed; an accumulator takes
+    one rescale per page at most, 3 roundings each. LSE adds n roundings of the sum, and is itself rounded at its own
+    size.
+    """
+    unit = unit_roundoff("f32")
+    width = request.kv_lora_rank + request.rope_dim
+    score = (width + SCORE_ROUNDINGS) * unit * found.spread
+    out = Tolerance.weighted_sum(
+        found.out,
+        magnitude=found.magnitude,
+        terms=2 * num_keys + 3 * -(-num_keys // request.page_size) + 4,
+        weight_dtype=request.kv_dtype,
+        result_dtype=request.dtype,
+        weight_error=np.minimum(2.0 * score, 1.0)[:, None],
+    )
+    size = np.abs(found.out)
+    out = out.at_most(ABSOLUTE_GATE + RELATIVE_GATE * size).at_most(PEAK_GATE * size.max(initial=0.0))
+    if not num_keys:
+        return out.bound, np.zeros_like(found.lse)
+    # An f32 near the LSE of huge scores is coarser than any fixed gate: 4 of its roundings are taken beside it.
+    own = 4.0 * unit * np.abs(found.lse)
+    lse = Tolerance(score + (num_keys + SCORE_ROUNDINGS) * unit).at_most(LSE_GATE)
+    return out.bound, lse.bound + own
+
+
+def decode_findings(outputs: Mapping[str, Array], expected: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding where the status word does not count the refused page ids, and for rows that must be empty.
+
+    A row without keys is exactly 0 with an LSE of -inf.
+    """
+    counted, refused = int(outputs["status"][0]), int(expected["status"][0])
+    if counted != refused:
+        yield Finding("page_ids", "status", f"counts {counted} page ids outside the cache, there are {refused}")
+    reference: Expected = expected["lse"]
+    empty = np.isneginf(reference.value)
+    for name, wrong in (
+        ("out", (outputs["out"].astype(np.float64) != 0.0).any(axis=-1)),
+        ("lse", ~np.isneginf(outputs["lse"])),
+    ):
+        if count := int(np.count_nonzero(wrong & empty)):
+            what = "0" if name == "out" else "-inf"
+            yield Finding("empty", name, f"{count} of {int(np.count_nonzero(empty))} rows without keys are not {what}")

@@ -1,0 +1,202 @@
+"""The inputs on which decode is run: each a situation that some plausible mistake gets wrong.
+
+Whatever a kernel must not read is poisoned: cache rows that no sequence owns and the tails of last pages are NaN, slots
+past a sequence's pages are -1. The table is a slice of a wider one, so that its stride is not its width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from kinfolk.check import Scenario, numpy_dtype, poison
+
+if TYPE_CHECKING:
+    from kinfolk_mla.request import MlaRequest
+
+Array = npt.NDArray[Any]
+Singles = npt.NDArray[np.float32]
+
+SPARE_SLOTS: Final = 3
+SHORT: Final = (70, 33, 1, 80, 16, 47)
+"""Lengths of scenarios that need no long sequence: at most five pages of 16."""
+LONG_SEQUENCES: Final = 8
+"""Beyond so many, sequences have at most one page: a run grows slowly with the batch."""
+
+
+@attrs.frozen(eq=False)
+class Rows:
+    """The numbers of a batch before they are rounded and paged; scenarios change them in place.
+
+    `query` [tokens, heads, latent + rope], and per sequence `keys` [length, latent + rope].
+    """
+
+    request: MlaRequest
+    query: Singles
+    keys: tuple[Singles, ...]
+
+    @property
+    def marker(self) -> int:
+        """The first rotated column: what scenarios put there changes scores and no value."""
+        return self.request.kv_lora_rank
+
+
+Change = Callable[[Rows], None]
+Spoil = Callable[[Array, Sequence[int], int], None]
+
+
+def _nothing(rows: Rows) -> None:
+    return None
+
+
+def _spare(table: Array, pages: Sequence[int], num_pages: int) -> None:
+    return None
+
+
+def decode_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
+    """Return the scenarios of a decode request; none where a sequence may have several queries or the query is raw."""
+    if request.max_seqlen_q > 1 or not request.absorbed_query:
+        return ()
+    longest, page = request.max_seqlen_k, request.page_size
+    ragged = (longest, longest // 2 + 1, longest // 3, 1, page + 1, 0)
+    empty, whole, over = (0, 5, 2 * page, 0), (page, 2 * page, page), (page + 1, 1, 2 * page + 1)
+    return (
+        _scenario(request, "ragged", "lengths up to the longest", ragged),
+        _scenario(request, "spike", "late keys lift half the heads' maxima over live accumulators", SHORT, _spiked),
+        _scenario(request, "empty", "sequences of no keys", empty),
+        _scenario(_without_query(request), "no_query", "a sequence of keys and no query", SHORT, idle_first=True),
+        _scenario(request, "single_key", "one key each", (1,)),
+        _scenario(request, "exact_page", "whole pages", whole),
+        _scenario(request, "page_plus_one", "a last page of one key", over),
+        _scenario(request, "extreme", "finite scores of 1e30 and 1e38 of both signs", SHORT, _extreme),
+        _scenario(request, "constant", "all keys of a sequence alike", SHORT, _constant),
+        _scenario(request, "peaked", "nearly all weight on one key", SHORT, _peaked),
+        _scenario(request, "bad_pages", "page ids of -1, num_pages and more in slots in use", SHORT, spoil=_misnamed),
+    )
+
+
+def _scenario(
+    request: MlaRequest,
+    name: str,
+    about: str,
+    lengths: Sequence[int],
+    change: Change = _nothing,
+    spoil: Spoil = _spare,
+    idle_first: bool = False,
+) -> Scenario:
+    def build(generator: np.random.Generator) -> dict[str, Array]:
+        with_query, without = [True] * request.total_q, [False] * (request.num_seqs - request.total_q)
+        has_query = without + with_query if idle_first else with_query + without
+        return _inputs(request, generator, fitted_lengths(request, lengths), has_query, change, spoil)
+
+    return Scenario(name=name, about=about, request=request, build=build)
+
+
+def _without_query(request: MlaRequest) -> MlaRequest:
+    """Return the request with at least one sequence that has no query."""
+    sequences = max(2, request.num_seqs)
+    return attrs.evolve(request, num_seqs=sequences, total_q=min(request.total_q, sequences - 1))
+
+
+def fitted_lengths(request: MlaRequest, wanted: Sequence[int]) -> tuple[int, ...]:
+    """Return a length per sequence: `wanted` in turn, as far as the longest sequence and the cache's pages allow."""
+    lengths: list[int] = []
+    left = request.num_pages
+    for sequence in range(request.num_seqs):
+        most = request.max_seqlen_k if sequence < LONG_SEQUENCES else min(request.max_seqlen_k, request.page_size)
+        length = min(wanted[sequence % len(wanted)], most, left * request.page_size)
+        lengths.append(length)
+        left -= -(-length // request.page_size)
+    return tuple(lengths)
+
+
+def _inputs(
+    request: MlaRequest,
+    generator: np.random.Generator,
+    lengths: Sequence[int],
+    has_query: Sequence[bool],
+    change: Change,
+    spoil: Spoil,
+) -> dict[str, Array]:
+    """Draw, change, round and page a batch; returns the plan's inputs by binding."""
+    width = request.kv_lora_rank + request.rope_dim
+    query = generator.standard_normal((request.total_q, request.num_heads, width), np.float32)
+    rows = Rows(request, query, tuple(generator.standard_normal((length, width), np.float32) for length in lengths))
+    change(rows)
+    slots = [-(-length // request.page_size) for length in lengths]
+    order = generator.permutation(request.num_pages)[: sum(slots)]
+    pages = np.split(order, np.cumsum(slots)[:-1])
+    table = np.full((request.num_seqs, -(-request.max_seqlen_k // request.page_size) + SPARE_SLOTS), -1, np.int32)
+    cache = {
+        name: poison(request.kv_dtype, (request.num_pages, request.page_size, columns))
+        for name, columns in (("c_kv", request.kv_lora_rank), ("k_rope", request.rope_dim))
+    }
+    for sequence, (keys, owned) in enumerate(zip(rows.keys, pages, strict=True)):
+        table[sequence, : len(owned)] = owned
+        _store(cache, keys.astype(numpy_dtype(request.kv_dtype)), owned, request)
+    spoil(table, slots, request.num_pages)
+    return {
+        "qa": rows.query.astype(numpy_dtype(request.dtype)),
+        **cache,
+        "cu_seqlens_q": np.cumsum([0, *has_query]).astype(np.int32),
+        "cu_seqlens_k": np.cumsum([0, *lengths]).astype(np.int32),
+        "block_table": table[:, : table.shape[1] - SPARE_SLOTS + 1],
+    }
+
+
+def _store(cache: dict[str, Array], keys: Array, pages: npt.NDArray[np.int64], request: MlaRequest) -> None:
+    for slot, page in enumerate(pages):
+        held = keys[slot * request.page_size : (slot + 1) * request.page_size]
+        cache["c_kv"][page, : len(held)] = held[:, : request.kv_lora_rank]
+        cache["k_rope"][page, : len(held)] = held[:, request.kv_lora_rank :]
+
+
+def _marked(rows: Rows, token_value: float, stride: int = 2) -> None:
+    """Put a value into the marker column of every `stride`-th head's query, 0 into the others'."""
+    rows.query[:, :, rows.marker] = 0.0
+    rows.query[:, ::stride, rows.marker] = token_value
+
+
+def _spiked(rows: Rows) -> None:
+    """Lift the scores of even heads by 14 at the middle key and by 45 at the last, in natural-log units."""
+    _marked(rows, 4.0)
+    for keys in rows.keys:
+        keys[:, rows.marker] = 0.0
+        for position, lift in ((len(keys) // 2, 14.0), (len(keys) - 1, 45.0)):
+            keys[position : position + 1, rows.marker] = min(lift / (4.0 * rows.request.scale), 2.0**60)
+
+
+def _extreme(rows: Rows) -> None:
+    """Make every raw score one product of powers of two, exact in f32: of size 2^100, or 2^126 and 2^127 in turn."""
+    rows.query[:] = 0.0
+    _marked(rows, 2.0**50)
+    rows.query[:, 1::2, rows.marker] = -(2.0**50)
+    for sequence, keys in enumerate(rows.keys):
+        keys[:, rows.marker] = 2.0**77 if sequence % 2 else 2.0**50
+        if sequence % 2:
+            keys[::2, rows.marker] = 2.0**76
+
+
+def _constant(rows: Rows) -> None:
+    for keys in rows.keys:
+        keys[:] = keys[:1]
+
+
+def _peaked(rows: Rows) -> None:
+    np.multiply(rows.query, 8.0, out=rows.query)
+
+
+def _misnamed(table: Array, slots: Sequence[int], num_pages: int) -> None:
+    """Spoil every second slot and the last of even sequences, and all slots of every fourth from the second."""
+    strange = (-1, num_pages, 2**31 - 1, -(2**31))
+    for sequence, count in enumerate(slots):
+        if sequence % 2 == 0:
+            spoiled = sorted({*range(1, count, 2), *range(max(count - 1, 0), count)})
+        else:
+            spoiled = list(range(count)) if sequence % 4 == 1 else []
+        for slot in spoiled:
+            table[sequence, slot] = strange[(sequence + slot) % len(strange)]
