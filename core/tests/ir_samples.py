@@ -100,7 +100,7 @@ def every_op(wave_size: int = 64) -> Kernel:
         packed = lanes.byte_permute(convert.bitcast(row, to=I32), thread, selector=(0, 5, 1, 7))
         crossed = lanes.shuffle_xor(packed, mask=wave_size // 2)
         long = convert.sext(convert.trunc(convert.zext(convert.trunc(crossed, to=I8), to=I64), to=I16), to=I64)
-        view = memory.bound(memory.offset(y, long), n)
+        view = memory.bound(memory.offset(y, long), control.opaque(n, uniform=True))
 
         def step(index: Value, carried: tuple[Value, ...]) -> list[Value]:
             (total,) = carried

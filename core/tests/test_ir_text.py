@@ -1,4 +1,4 @@
-"""The text form: back and forth without loss, read by xDSL too, equal in every process, and an error for anything else."""
+"""The text form: there and back without loss, read by xDSL too, equal in every process; anything else is an error."""
 
 import hashlib
 import io
@@ -158,7 +158,9 @@ SMALL = """"builtin.module"() ({
     }) : (i32, i32, i32, i32) -> i32
     %q = "core.offset"(%p, %c) : (!core.ptr<f32, global>, i32) -> !core.ptr<f32, global>
     "core.return"() : () -> ()
-  }) {sym_name = "k", block = 64 : i64, wave_size = 64 : i64, parameters = [{name = "p", access = "read", alignment = 4 : i64}, {name = "n", access = "read", alignment = 0 : i64}], attributes = {}} : () -> ()
+  }) {sym_name = "k", block = 64 : i64, wave_size = 64 : i64, parameters = [
+    {name = "p", access = "read", alignment = 4 : i64},
+    {name = "n", access = "read", alignment = 0 : i64}], attributes = {}} : () -> ()
 }) : () -> ()
 """
 
@@ -253,7 +255,8 @@ def test_a_rule_of_the_whole_kernel_is_checked_too():
 
 def test_nesting_has_a_limit_and_stays_an_error_past_it():
     def nested(depth):
-        line = '"core.if"(%t) ({ INNER "core.yield"() : () -> () }, { "core.yield"() : () -> () }) {cold = false} : (i1) -> ()'
+        nothing = '"core.yield"() : () -> ()'
+        line = f'"core.if"(%t) ({{ INNER {nothing} }}, {{ {nothing} }}) {{cold = false}} : (i1) -> ()'
         inner = ""
         for _ in range(depth):
             inner = line.replace("INNER", inner)
@@ -386,8 +389,7 @@ def test_a_damaged_text_is_an_ir_error_or_a_kernel_that_keeps_every_rule(texts, 
     text = data.draw(mutations(texts))
     try:
         kernel = parse_kernel(text, CORE_OPS)
-    except IRError as error:
-        assert str(error)
+    except IRError:
         return
     verify(kernel)
     assert parse_kernel(print_kernel(kernel), CORE_OPS).name == kernel.name
