@@ -272,7 +272,7 @@ def rounded(x, type_):
 
 
 def finite(type_, count, seed):
-    """Finite numbers: random bit patterns, edges, and many of middling size whose sums cancel and products stay finite."""
+    """Finite numbers: random patterns, edges, and many of middling size whose sums cancel and products stay finite."""
     generator = np.random.default_rng(seed)
     dtype = storage_dtype(type_)
     middling = generator.normal(size=count) * 2.0 ** generator.integers(-12, 12, count)
