@@ -178,18 +178,20 @@ def _checked(w: Wave, transfer: Transfer, mapped: Mapped | None, address: Addres
     """Return byte offsets of addresses into one buffer, or raise the fault of the first wrong one."""
     lanes = w.lanes if len(w.lanes) > len(columns) == 1 else w.lanes[columns]
     if mapped is None:
-        w.fail(
-            transfer.op, "memory", f"{_verb(transfer)} an address in no buffer", lanes, address=int(address[0, 0])
-        )
+        w.fail(transfer.op, "memory", f"{_verb(transfer)} an address in no buffer", lanes, address=int(address[0, 0]))
     distance = [int(one) - int(mapped.base) for one in address[0]]
     wrong = np.array([not 0 <= one <= mapped.size - transfer.bytes for one in distance])
     if wrong.any():
-        _outside(w, transfer, mapped, distance[int(np.argmax(wrong))], lanes[wrong] if len(lanes) == len(wrong) else lanes)
+        _outside(
+            w, transfer, mapped, distance[int(np.argmax(wrong))], lanes[wrong] if len(lanes) == len(wrong) else lanes
+        )
     unaligned = (address[0] & np.uint64(transfer.alignment - 1)) != 0
     if unaligned.any():
         first = distance[int(np.argmax(unaligned))]
         what = f"{_verb(transfer)} {mapped.name} at an address that is no multiple of {transfer.alignment} bytes"
-        _fail(w, transfer, "alignment", what, mapped, first, lanes[unaligned] if len(lanes) == len(unaligned) else lanes)
+        _fail(
+            w, transfer, "alignment", what, mapped, first, lanes[unaligned] if len(lanes) == len(unaligned) else lanes
+        )
     _check_access(w, transfer, mapped)
     return (address - mapped.base).view(np.int64) + transfer.steps
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from kinfolk.ir.value import Kernel, Operation
 from kinfolk.parameters import Parameter
+from kinfolk_runtime.executor import Work
 from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer, Storage
 from kinfolk_runtime.simulator.fault import KernelFault, spans
 from kinfolk_runtime.simulator.program import Program
@@ -30,19 +31,31 @@ class Simulator:
     """
 
     name = "simulator"
+    target: str | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, order_seed: int = 0) -> None:
+        self._order_seed = order_seed
         self._programs: WeakKeyDictionary[Kernel, Program] = WeakKeyDictionary()
 
+    def run(self, work: Work) -> None:
+        """Run one launch of a bound plan: its IR, under this simulator's seed."""
+        self.launch(work.kernel, work.grid, work.arguments)
+
     def launch(
-        self, kernel: Kernel, grid: Grid, arguments: Sequence[Given] | Mapping[str, Given], order_seed: int = 0
+        self,
+        kernel: Kernel,
+        grid: Grid,
+        arguments: Sequence[Given] | Mapping[str, Given],
+        order_seed: int | None = None,
     ) -> None:
         """Run every workgroup of `grid` on arguments in parameter order, or by name.
 
         A pointer takes an array, which is read and written in place, or a `Buffer` or `SparseBuffer` over one; its bytes are
-        the true allocation. `order_seed` draws the order of workgroups and, anew after each barrier, of waves, and where
-        buffers lie; 0 runs both in ascending order. A missing barrier is seen only if the drawn order happens to show it.
+        the true allocation. `order_seed`, by default the simulator's own, draws the order of workgroups and, anew after each
+        barrier, of waves, and where buffers lie; 0 runs both in ascending order. A missing barrier is seen only if the drawn
+        order happens to show it.
         """
+        order_seed = self._order_seed if order_seed is None else order_seed
         if len(grid) != 3 or any(count < 0 for count in grid):
             raise KernelFault(f"grid {grid} is not three counts", kind="argument", kernel=kernel.name)
         program = self._program(kernel)
@@ -60,7 +73,9 @@ class Simulator:
         with np.errstate(all="ignore"):
             for place in map(int, places):
                 where = (place % grid[0], place // grid[0] % grid[1], place // (grid[0] * grid[1]))
-                _run_workgroup(program, Workgroup(kernel.name, where, memory, program.workgroup_bytes), template, random)
+                _run_workgroup(
+                    program, Workgroup(kernel.name, where, memory, program.workgroup_bytes), template, random
+                )
 
     def _program(self, kernel: Kernel) -> Program:
         if kernel not in self._programs:
@@ -68,9 +83,7 @@ class Simulator:
         return self._programs[kernel]
 
 
-def _run_workgroup(
-    program: Program, group: Workgroup, template: list[Any], random: np.random.Generator | None
-) -> None:
+def _run_workgroup(program: Program, group: Workgroup, template: list[Any], random: np.random.Generator | None) -> None:
     kernel = program.kernel
     waves: dict[int, Generator[Operation]] = {}
     for index in range(kernel.block // kernel.wave_size):

@@ -212,7 +212,9 @@ def _filled(data: Array, count: int) -> Array:
     return whole if len(whole) == count else whole.repeat(count, axis=0)
 
 
-def permutation(op: Operation, meaning: LanePermutation, sources: Sequence[int], targets: Sequence[int], size: int) -> Step:
+def permutation(
+    op: Operation, meaning: LanePermutation, sources: Sequence[int], targets: Sequence[int], size: int
+) -> Step:
     """Return the step of a lane permutation; a lane outside the wave or inactive is a fault."""
     everyone = np.ones(size, np.bool_)
     whole = meaning.sources(size, everyone, **op.attributes)

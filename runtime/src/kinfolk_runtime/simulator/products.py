@@ -77,7 +77,11 @@ class Product:
         if self.c_of_matrix is None:
             terms[0].reshape(c.shape if c.shape[1] != 1 else (c.shape[0], -1))[...] = c
         else:
-            terms[0] = c.repeat(self.matrix_of_c.shape[1], axis=1).take(self.c_of_matrix) if c.shape[1] == 1 else c.take(self.c_of_matrix)  # pyright: ignore
+            terms[0] = (
+                c.repeat(self.matrix_of_c.shape[1], axis=1).take(self.c_of_matrix)
+                if c.shape[1] == 1
+                else c.take(self.c_of_matrix)
+            )  # pyright: ignore
         np.multiply(a[:, :, None], b[:, None, :], out=terms[1:])
         d = np.add.reduce(terms, axis=0)
         if self.matrix_of_c is None:

@@ -1,0 +1,70 @@
+"""What runs the launches of a bound plan, found among the plugins of `kinfolk.executors`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+import attrs
+
+from kinfolk.arch import Arch
+from kinfolk.errors import PluginError
+from kinfolk.ir.value import Kernel
+
+if TYPE_CHECKING:
+    from kinfolk_runtime.artifact import CompiledKernel
+    from kinfolk_runtime.simulator.buffers import Buffer
+
+DEFAULT: Final = "simulator"
+
+
+@attrs.frozen(kw_only=True)
+class Work:
+    """One launch: the kernel as IR, its machine code where it was compiled, workgroups per axis, arguments in order."""
+
+    kernel: Kernel
+    compiled: CompiledKernel | None
+    grid: tuple[int, int, int]
+    arguments: tuple[Buffer | int | float, ...]
+
+
+class Executor(Protocol):
+    """Runs launches. `target` is the target id of its device, None where it runs any arch's kernels."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def target(self) -> str | None: ...
+    def run(self, work: Work) -> None:
+        """Run one launch to its end."""
+        ...
+
+
+def executor_of(wanted: Executor | str | None) -> Executor:
+    """Return an executor: itself, the plugin of that name made anew, or the simulator. Raises PluginError."""
+    if wanted is not None and not isinstance(wanted, str):
+        return wanted
+    name = wanted or DEFAULT
+    if name == DEFAULT:
+        from kinfolk_runtime.simulator.plugin import executor
+
+        return executor()
+    from kinfolk.plugins.loading import load
+
+    plugin = load("executor", name).plugin
+    make: Any = getattr(plugin, "executor", None) if isinstance(plugin, ModuleType) else plugin
+    if not callable(make):
+        raise PluginError(f"the executor plugin {name} is neither a callable nor a module with one named executor")
+    return cast("Callable[[], Executor]", make)()
+
+
+def mismatch(executor: Executor, arch: Arch) -> str | None:
+    """Return why an executor cannot run an arch's kernels, or None; a target id's features are not compared."""
+    if executor.target is None:
+        return None
+    if executor.target.partition(":")[0] in {one.partition(":")[0] for one in arch.target_ids}:
+        return None
+    return (
+        f"executor {executor.name} runs {executor.target}, the plan is for {arch.name} ({', '.join(arch.target_ids)})"
+    )

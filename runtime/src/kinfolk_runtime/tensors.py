@@ -1,0 +1,108 @@
+"""Tensors as the binder sees them: arrays on this host, of whatever library, with a dtype's name in the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import attrs
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from kinfolk.errors import BindError
+
+DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "i1": np.dtype(np.bool_),
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "f8E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "f8E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
+}
+"""The numpy dtype of each element type; integers are signed here, since page ids and offsets are."""
+_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
+
+
+@attrs.frozen(eq=False, slots=False)
+class Tensor:
+    """An array under the name of its binding."""
+
+    name: str
+    array: npt.NDArray[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents."""
+        return self.array.shape
+
+    @cached_property
+    def element_strides(self) -> Sequence[int]:
+        """Strides in elements; BindError where one is no whole number of elements, or negative."""
+        size = self.array.itemsize
+        for axis, step in enumerate(self.array.strides):
+            if step < 0 or step % size:
+                raise BindError(
+                    f"{self.name}: the stride of axis {axis} is {step} bytes, a multiple of the element's {size} that is "
+                    f"not negative is needed. Pass a copy."
+                )
+        return [step // size for step in self.array.strides]
+
+    @property
+    def address(self) -> int:
+        """Where the first element is."""
+        return self.array.ctypes.data
+
+
+def tensor(name: str, value: Any, dtype: str) -> Tensor:
+    """Return what was passed under `name` as a Tensor of element type `dtype`, sharing its memory; else raise BindError.
+
+    Takes numpy arrays (bf16 and fp8 as ml_dtypes has them) and whatever has an array interface or, on the CPU, DLPack.
+    """
+    array = _array(name, value)
+    if array.dtype != DTYPES[dtype]:
+        found = _NAMES.get(array.dtype, "no element type")
+        raise BindError(
+            f"{name}: dtype is {array.dtype} ({found}), {DTYPES[dtype]} ({dtype}) is needed. "
+            f"Convert it, or pass `.view({DTYPES[dtype]})` where only the name differs."
+        )
+    return Tensor(name, array)
+
+
+def _array(name: str, value: Any) -> npt.NDArray[Any]:
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise BindError(
+                f"{name}: numpy does not take it through DLPack ({error}). Pass host memory; view bf16 and fp8 "
+                f"as integers there and as their ml_dtypes dtype here."
+            ) from error
+    raise BindError(
+        f"{name} is a {type(value).__name__}, a numpy array or anything with __array_interface__ or __dlpack__ is needed."
+    )
+
+
+def allocated(dtype: str, shape: Sequence[int], strides: Sequence[int], alignment: int) -> npt.NDArray[Any]:
+    """Return new memory, every byte poison (NaN in floats, -1 in integers), that begins at a multiple of `alignment`."""
+    element = DTYPES[dtype]
+    last = sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True)) if 0 not in shape else -1
+    size = (last + 1) * element.itemsize
+    memory = np.full(size + alignment, 0x80 if dtype.endswith("FNUZ") else 0xFF, np.uint8)
+    begin = -memory.ctypes.data % alignment
+    flat = memory[begin : begin + size].view(element)
+    if 0 in shape:
+        return np.empty(shape, element)
+    return np.lib.stride_tricks.as_strided(flat, shape, [step * element.itemsize for step in strides])
