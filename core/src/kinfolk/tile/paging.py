@@ -49,9 +49,7 @@ class PageTable:
 
 @attrs.frozen(eq=False)
 class Page:
-    """A page id inside the cache, how many of its rows belong to the sequence (i32), and whether the table's id was
-    refused.
-    """
+    """A page id inside the cache, and how many of its rows (i32) belong to the sequence: none for an id outside."""
 
     identifier: Value
     rows: Value

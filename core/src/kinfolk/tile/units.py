@@ -58,6 +58,9 @@ def lay_out(
             filler()
         if schedule.fence_every and (position + 1) % schedule.fence_every == 0:
             schedule_fence()
+    if not units:
+        for filler in fillers:
+            filler()
 
 
 class _Stream:

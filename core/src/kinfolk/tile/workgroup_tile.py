@@ -32,18 +32,22 @@ class WorkgroupTile:
             index,
             count=count,
             offset=row * self.pitch + column,
-            alignment=self._alignment(count),
+            alignment=self._alignment(count, column),
             scope=scope,
         )
 
     def store(self, index: Value, value: Value, count: int, *, row: int = 0, column: int = 0, scope: str = "") -> None:
         """Write `count` elements at `index`, moved by whole rows and columns known at build time."""
         memory.workgroup_store(
-            self.buffer, index, value, offset=row * self.pitch + column, alignment=self._alignment(count), scope=scope
+            self.buffer,
+            index,
+            value,
+            offset=row * self.pitch + column,
+            alignment=self._alignment(count, column),
+            scope=scope,
         )
 
-    def _alignment(self, count: int) -> int:
-        """The alignment of an access to `count` elements at a multiple of `count`: what the pitch keeps of it."""
-        wanted = count * self.element.bytes
-        pitch_bytes = self.pitch * self.element.bytes
-        return min(wanted, pitch_bytes & -pitch_bytes, 16)
+    def _alignment(self, count: int, column: int) -> int:
+        """What rows and `column` keep of the alignment of an access at a multiple of `count` elements, 16 at most."""
+        starts = (count | self.pitch | column) * self.element.bytes
+        return min(starts & -starts, 16)
