@@ -19,8 +19,9 @@ class MlaDecodeSpec(Spec):
 
     A workgroup serves up to `waves` times `heads_per_wave` heads of one sequence and stages one page at a time.
     `num_heads` is the stride of a query's rows, and decides whether waves without heads exist. The schedule: how many
-    reads of keys and of values are issued before their use, after how many reads the order is fenced, how many of the
-    query's reads are parked in workgroup memory, and for how many workgroups per compute unit registers are budgeted.
+    units before their use keys, parked queries and values are read, after how many units of the first product the order
+    is fenced, how many of a query's reads are parked in workgroup memory, and for how many workgroups per compute unit
+    registers are budgeted.
     """
 
     heads_per_wave: ClassVar[int] = 16
@@ -32,6 +33,7 @@ class MlaDecodeSpec(Spec):
     page_size: int = attrs.field(validator=ExactInt())
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
     key_read_ahead: int = attrs.field(validator=ExactInt(maximum=8))
+    query_read_ahead: int = attrs.field(validator=ExactInt(maximum=8))
     value_read_ahead: int = attrs.field(validator=ExactInt(maximum=8))
     fence_every: int = attrs.field(validator=ExactInt(minimum=0, maximum=18))
     parked_query_reads: int = attrs.field(validator=ExactInt(minimum=0, maximum=18))

@@ -27,6 +27,7 @@ def decode_spec(num_heads: int) -> MlaDecodeSpec:
         page_size=PAGE_SIZE,
         dtype=DTYPE,
         key_read_ahead=5,
+        query_read_ahead=2,
         value_read_ahead=2,
         fence_every=2,
         parked_query_reads=3,
