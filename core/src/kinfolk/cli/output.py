@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -38,20 +39,29 @@ def _finite(value: Any) -> Any:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table for people; the last column folds at the terminal's width, and nothing in a cell is markup."""
+    """Print a table for people; nothing in a cell is markup.
+
+    On a terminal the last column folds at its width, all of them where the others alone are too wide; in a pipe a row
+    is one line, for whoever searches it.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[str(cell) for cell in row] for row in rows]
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, file=io.StringIO(), width=PIPE_WIDTH)
+    taken = sum(max(map(len, column)) + 3 for column in [*zip(columns, *cells, strict=True)][:-1])
     table = Table(title=title or None, title_justify="left", show_edge=False, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column != columns[-1])
-    for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    console = Console(highlight=False)
-    if not console.is_terminal:  # a row is one line there, for whoever searches it
-        console = Console(highlight=False, width=max(console.width, PIPE_WIDTH))
+        table.add_column(column, overflow="fold", no_wrap=column != columns[-1] and taken < console.width)
+    for row in cells:
+        table.add_row(*map(Text, row))
     console.print(table)
+    if isinstance(console.file, io.StringIO):
+        for line in console.file.getvalue().splitlines():
+            click.echo(line.rstrip())
 
 
 def refusal_rows(refusals: Iterable[Refusal]) -> list[dict[str, Any]]:

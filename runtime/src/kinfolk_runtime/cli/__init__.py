@@ -1,0 +1,1 @@
+"""The runtime's verbs of the command line: emit, resources, verify, doctor."""

@@ -1,0 +1,41 @@
+"""Say what is installed here, what works, and what to do about the rest."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from kinfolk.cli.output import EXIT_FAILED, print_document, print_table
+from kinfolk_runtime.cli.progress import progress
+
+SCHEMA: Final = "kinfolk.doctor/1"
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help=f"Print a document ({SCHEMA}).")
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> None:
+    """Say what is installed, which versions, whether LLVM compiles for every arch, and how to mend what does not.
+
+    What is missing and optional is no failure. Exit status 1 when something that is needed is missing or broken.
+    """
+    from kinfolk.cli.probing import probed_rows
+    from kinfolk_runtime.cli.health import Check, health
+
+    checks: list[Check] = []
+    with progress("examining") as step:
+        for check in health(probed_rows(20.0)):
+            checks.append(check)
+            step(f"{check.group} {check.name}")
+    failed = [check for check in checks if check.failed]
+    if as_json:
+        rows = [check.to_dict() for check in checks]
+        print_document({"schema": SCHEMA, "status": "fail" if failed else "pass", "checks": rows})
+    else:
+        cells = [(check.group, check.name, check.standing, check.found, check.remedy) for check in checks]
+        print_table("", ("what", "name", "state", "found", "what to do"), cells)
+        names = ", ".join(f"{check.group} {check.name}" for check in failed)
+        click.echo(f"broken: {names}" if failed else "all that is needed works")
+    if failed:
+        ctx.exit(EXIT_FAILED)

@@ -1,0 +1,143 @@
+"""Print the kernels of a request in one of their stages, or write those of a whole spec space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import click
+
+from kinfolk.cli.output import EXIT_FAILED, print_defaults, print_refusals, refusal_rows
+from kinfolk_runtime.cli.asked import arch_option, asked, flavor_option
+from kinfolk_runtime.cli.progress import progress
+
+if TYPE_CHECKING:
+    from kinfolk.plugins.composition import Composition
+    from kinfolk.spec import Spec
+
+SUFFIXES: Final = {"ir": ".mlir", "llvm": ".ll", "asm": ".s", "object": ".o"}
+"""The stages of a kernel and the suffix of a file that holds one."""
+
+
+def _stage(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Return a stage by name; one that is planned is refused with the reason."""
+    known = ", ".join(SUFFIXES)
+    if value == "bundle":
+        raise click.BadParameter(f"bundles for hosts without Python cannot be built yet; there are {known}.")
+    if value not in SUFFIXES:
+        raise click.BadParameter(f"no stage {value!r}; there are {known}.")
+    return value
+
+
+@click.command("emit")
+@click.argument("family")
+@arch_option
+@flavor_option
+@click.option("--stage", callback=_stage, default="ir", show_default=True, metavar="|".join(SUFFIXES))
+@click.option("--all", "whole_space", is_flag=True, help="Emit every spec of the family into the folder -o.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PATH", help="A file; a folder for several.")
+@click.argument("fields", nargs=-1, metavar="[KEY=VALUE]...")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    family: str,
+    arch: str,
+    flavor: str,
+    stage: str,
+    whole_space: bool,
+    output: Path | None,
+    fields: tuple[str, ...],
+) -> None:
+    """Print the kernels of a request of FAMILY: IR, LLVM IR, assembly or the object.
+
+    Text goes to standard output unless -o names a file; what was filled in of the request goes to standard error. Only
+    asm and object need a toolchain, and only an object has passed the resource gate.
+    """
+    if whole_space and (fields or output is None):
+        raise click.UsageError("--all takes no KEY=VALUE and a folder: -o PATH")
+    if stage == "object" and output is None:
+        raise click.UsageError("an object is binary: give -o PATH")
+    if whole_space:
+        from kinfolk.plugins.composition import compose
+        from kinfolk_runtime.spec_space import spec_space
+
+        composition = compose(family, arch)
+        specs = spec_space(composition, flavor)
+        if not specs:
+            raise click.ClickException(f"no candidate of {family} on {arch} has a spec for {flavor}")
+    else:
+        found = asked(family, arch, flavor, fields)
+        print_defaults(found.defaults, err=True)
+        if found.plan is None or found.composition is None:
+            print_refusals(refusal_rows(found.refusals), err=True)
+            ctx.exit(EXIT_FAILED)
+        composition = found.composition
+        specs = tuple({launch.spec.identity(): launch.spec for launch in found.plan.launches}.values())
+    emission = Emission(composition=composition, flavor=flavor, stage=stage)
+    if output is None:
+        for spec in specs:
+            click.echo(emission.content(spec).decode(), nl=False)
+    else:
+        _write(emission, specs, output, into_folder=whole_space)
+
+
+@attrs.frozen(kw_only=True)
+class Emission:
+    """How kernels are emitted: through which composition, for which flavor, up to which stage."""
+
+    composition: Composition
+    flavor: str
+    stage: str
+
+    def content(self, spec: Spec) -> bytes:
+        """Return a spec's kernel in the stage, text as UTF-8 that ends with a newline.
+
+        Raises IRError, ToolError or Refused as emission, compilation and the gate do.
+        """
+        if self.stage == "object":
+            from kinfolk_runtime.compilation import compile_specs
+
+            return compile_specs((spec,), self.flavor, composition=self.composition)[0].object
+        return f"{self._text(spec).rstrip()}\n".encode()
+
+    def _text(self, spec: Spec) -> str:
+        from kinfolk_runtime.artifact import compile_job, lower_spec
+        from kinfolk_runtime.toolchains.host import toolchain_for
+
+        if self.stage == "ir":
+            from kinfolk.ir.text import print_kernel
+
+            return print_kernel(self.composition.emit(spec))
+        _, module = lower_spec(self.composition, spec, self.flavor)
+        if self.stage == "llvm":
+            return module.text
+        return toolchain_for(self.flavor).compile(compile_job(module, assembly=True)).assembly or ""
+
+
+def file_names(specs: Iterable[Spec], suffix: str) -> dict[str, Spec]:
+    """Return a file name for each spec: its symbol, which is no key, with its digest where two share one."""
+    every = tuple(specs)
+    symbols = [spec.symbol() for spec in every]
+    return {
+        f"{symbol}-{spec.digest()}{suffix}" if symbols.count(symbol) > 1 else f"{symbol}{suffix}": spec
+        for symbol, spec in zip(symbols, every, strict=True)
+    }
+
+
+def _write(emission: Emission, specs: tuple[Spec, ...], output: Path, *, into_folder: bool) -> None:
+    """Write one kernel to the file, or several, or into a folder that is there, under their own names."""
+    suffix = SUFFIXES[emission.stage]
+    files = {output: specs[0]}
+    if into_folder or len(specs) > 1 or output.is_dir():
+        files = {output / name: spec for name, spec in file_names(specs, suffix).items()}
+    try:
+        next(iter(files)).parent.mkdir(parents=True, exist_ok=True)
+        with progress(f"emitting {emission.stage}", len(files)) as step:
+            for path, spec in files.items():
+                path.write_bytes(emission.content(spec))
+                step(path.name)
+    except OSError as error:
+        raise click.ClickException(f"cannot write {error.filename or output}: {error.strerror}") from error
+    click.echo(f"{len(files)} written: {output}", err=True)

@@ -1,0 +1,253 @@
+"""What stands and what does not on this host: a row per check, with what to do about each that fails."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import attrs
+
+from kinfolk._version import __version__
+from kinfolk.errors import KinfolkError
+
+if TYPE_CHECKING:
+    from kinfolk.cli.probing import Row
+    from kinfolk_runtime.toolchains.base import Toolchain
+
+State = Literal["ok", "missing", "broken"]
+META: Final = "kinfolk"
+"""The distribution that only names ours."""
+
+
+@attrs.frozen(kw_only=True)
+class Check:
+    """One check: what was found, and where it is not `ok`, what to do. A `required` one that is not ok is a failure."""
+
+    group: str
+    name: str
+    state: State = "ok"
+    required: bool = False
+    found: str = ""
+    remedy: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether something that is needed does not stand."""
+        return self.required and self.state != "ok"
+
+    @property
+    def standing(self) -> str:
+        """The state in words: `missing, optional` is nothing to worry about."""
+        return self.state if self.required or self.state == "ok" else f"{self.state}, optional"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON row."""
+        return attrs.asdict(self)
+
+
+def health(rows: Iterable[Row]) -> Iterator[Check]:
+    """Yield all checks; `rows` are the installed plugins as `kinfolk.cli.probing` found them."""
+    from kinfolk.plugins.discovery import catalog
+
+    plugins = tuple(rows)
+    yield _python()
+    for note in catalog().notes:
+        yield Check(group="host", name="note", found=note)
+    ours = _ours()
+    for name in ours:
+        yield from _distribution(name)
+    yield from _libraries(ours)
+    for row in plugins:
+        yield _plugin(row, ours)
+    toolchains: list[Toolchain] = []
+    for row in plugins:
+        if row.kind == "toolchain" and row.state == "ok":
+            yield _toolchain(row, toolchains)
+    yield from _flavors(toolchains)
+    for row in plugins:
+        if row.kind == "arch" and row.state == "ok":
+            yield _target(row.name, toolchains)
+    executors = [row.name for row in plugins if row.kind == "executor" and row.state == "ok"]
+    if not executors:
+        yield Check(
+            group="executor",
+            name="any",
+            state="missing",
+            required=True,
+            found="nothing runs kernels here",
+            remedy="Install kinfolk-runtime again: it brings the simulator.",
+        )
+    yield from (_tool(*each) for each in TOOLS)
+
+
+def _python() -> Check:
+    supported = sys.version_info >= (3, 11)
+    return Check(
+        group="host",
+        name="python",
+        state="ok" if supported else "broken",
+        required=True,
+        found=f"{platform.python_version()}, {platform.system()} {platform.machine()}",
+        remedy="" if supported else "Install Python 3.11 or newer.",
+    )
+
+
+def _ours() -> tuple[str, ...]:
+    """Return the names of our distributions: those the meta distribution names, where it is installed."""
+    named = [name for name, _ in _requirements(META) if name.startswith(f"{META}-")]
+    return tuple(dict.fromkeys(("kinfolk-core", "kinfolk-runtime", *named)))
+
+
+def _requirements(distribution: str) -> list[tuple[str, str]]:
+    """Return (name, the rest) of what an installed distribution requires, extras included; nothing where it is not."""
+    import importlib_metadata
+
+    try:
+        texts = importlib_metadata.requires(distribution) or []
+    except importlib_metadata.PackageNotFoundError:
+        return []
+    matches = (re.match(r"([A-Za-z0-9._-]+)(.*)", text) for text in texts)
+    return [(match[1], match[2].strip()) for match in matches if match]
+
+
+def _version(distribution: str) -> str | None:
+    import importlib_metadata
+
+    try:
+        return importlib_metadata.version(distribution)
+    except importlib_metadata.PackageNotFoundError:
+        return None
+
+
+def _distribution(name: str) -> Iterator[Check]:
+    version = _version(name)
+    if version == __version__:
+        yield Check(group="distribution", name=name, required=True, found=version)
+        return
+    yield Check(
+        group="distribution",
+        name=name,
+        state="broken" if version else "missing",
+        required=True,
+        found=f"{version}, kinfolk-core is {__version__}" if version else "",
+        remedy=f"pip install {name}=={__version__}",
+    )
+
+
+def _libraries(ours: Iterable[str]) -> Iterator[Check]:
+    wanted: dict[str, str] = {}
+    for distribution in ours:
+        for name, rest in _requirements(distribution):
+            if not name.startswith(f"{META}-"):
+                wanted.setdefault(name, f"{distribution} wants {name} {rest}".rstrip())
+    for name, why in sorted(wanted.items()):
+        version = _version(name)
+        yield Check(
+            group="library",
+            name=name,
+            state="ok" if version else "missing",
+            required=True,
+            found=version or "",
+            remedy="" if version else f"pip install {name} ({why})",
+        )
+
+
+def _plugin(row: Row, ours: tuple[str, ...]) -> Check:
+    off = row.state == "not allowed"
+    return Check(
+        group=row.kind,
+        name=row.name,
+        state="ok" if row.state == "ok" else "missing" if off else "broken",
+        required=row.distribution in ours and not off,
+        found=f"{row.distribution} {row.version}" + ("" if row.state == "ok" else f", {row.state}"),
+        remedy=row.cause,
+    )
+
+
+def _toolchain(row: Row, usable: list[Toolchain]) -> Check:
+    """Return whether a toolchain's LLVM starts; one that does is added to `usable`."""
+    from kinfolk_runtime.toolchains.host import named_toolchain
+
+    try:
+        toolchain = named_toolchain(row.name)
+        found = f"{toolchain.build}, takes {' and '.join(toolchain.flavors)}"
+    except KinfolkError as error:
+        remedy = f"{error} Install {row.distribution} again."
+        return Check(group="llvm", name=row.name, state="broken", required=False, remedy=remedy)
+    usable.append(toolchain)
+    return Check(group="llvm", name=row.name, found=found)
+
+
+def _flavors(toolchains: list[Toolchain]) -> Iterator[Check]:
+    """Yield for every flavor whether a toolchain here compiles it; only the default one is required."""
+    from kinfolk.flavor import DEFAULT_FLAVOR, flavors
+
+    for flavor in flavors():
+        serving = [toolchain.build for toolchain in toolchains if flavor.name in toolchain.flavors]
+        remedy = (
+            f"Only --flavor {flavor.name} needs it: a second Python with an llvmlite of LLVM {flavor.rank}, "
+            "offered as a toolchain by an entry point in kinfolk.toolchains."
+        )
+        if flavor.name == DEFAULT_FLAVOR:
+            remedy = "pip install --force-reinstall 'llvmlite>=0.50,<0.51'"
+        yield Check(
+            group="flavor",
+            name=flavor.name,
+            state="ok" if serving else "missing",
+            required=flavor.name == DEFAULT_FLAVOR,
+            found=", ".join(serving),
+            remedy="" if serving else remedy,
+        )
+
+
+def _target(arch: str, toolchains: list[Toolchain]) -> Check:
+    """Return whether an empty kernel compiles for an arch."""
+    from kinfolk.flavor import DEFAULT_FLAVOR, flavor_named
+    from kinfolk.ir import build_kernel
+    from kinfolk.plugins.loading import load
+    from kinfolk_runtime.artifact import compile_job
+
+    serving = [toolchain for toolchain in toolchains if DEFAULT_FLAVOR in toolchain.flavors]
+    try:
+        found: Any = load("arch", arch).plugin
+        target = found.kinfolk_arch()
+        kernel = build_kernel("doctor", (), arch=target, block=target.wave_size, body=lambda: None)
+        module = target.lower(kernel, None, flavor_named(DEFAULT_FLAVOR).rank)
+        if not serving:
+            return Check(group="target", name=arch, state="missing", remedy="See the flavor above.")
+        usage = target.usage(serving[0].compile(compile_job(module)).object, module.symbol)
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's arch raises is a row like any other
+        return Check(group="target", name=arch, state="broken", remedy=f"{type(error).__name__}: {error}")
+    return Check(group="target", name=arch, found=f"{module.triple} {usage.target}, an empty kernel compiles")
+
+
+TOOLS: Final = (
+    ("ld.lld", "Only linked code objects need it. Debian: apt install lld-{rank}"),
+    ("llvm-objdump", "Only reading machine code needs it. Debian: apt install llvm-{rank}"),
+)
+"""Optional tools of LLVM, and what brings each."""
+
+
+def _tool(name: str, remedy: str) -> Check:
+    """Return whether a tool of the default flavor's generation, or a later one, is there."""
+    from kinfolk.flavor import DEFAULT_FLAVOR, flavor_named
+
+    rank = flavor_named(DEFAULT_FLAVOR).rank
+    remedy = remedy.format(rank=rank)
+    old = ""
+    for path in filter(None, map(shutil.which, (f"{name}-{rank}", name))):
+        try:
+            said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
+        except (OSError, subprocess.SubprocessError) as error:
+            return Check(group="tool", name=name, state="broken", found=str(error), remedy=remedy)
+        version = re.search(r"(?:LLD|LLVM version) (\d+)[.\d]*", said)
+        found = f"{path}: {version[0]}" if version else path
+        if version and int(version[1]) >= rank:
+            return Check(group="tool", name=name, found=found)
+        old = old or f"{found}, older than LLVM {rank}"
+    return Check(group="tool", name=name, state="broken" if old else "missing", found=old, remedy=remedy)
