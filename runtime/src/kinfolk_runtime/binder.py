@@ -52,8 +52,8 @@ class _Bound:
 class Bound:
     """A plan with its tensors, checked; calling it runs the launches and returns the outputs by name.
 
-    `tensors` holds all bindings, those the binder allocated included. With `check_contents` index tensors are looked into
-    before every call. Each call zeroes the status words first, and takes outputs and workspaces as never written.
+    `tensors` holds all bindings, those the binder allocated included. With `check_contents` index tensors are looked
+    into before every call. Each call zeroes the status words first, and takes outputs and workspaces as never written.
     """
 
     plan: Plan
@@ -62,8 +62,8 @@ class Bound:
     tensors: Mapping[str, Tensor]
     check_contents: bool
     supplied: frozenset[str]
-    _kernels: tuple[_Bound, ...]
-    _buffers: dict[str, Buffer] = attrs.field(factory=dict[str, Buffer])
+    _kernels: tuple[_Bound, ...] = attrs.field(alias="kernels", repr=False)
+    _buffers: dict[str, Buffer] = attrs.field(init=False, repr=False, factory=dict[str, Buffer])
 
     def __call__(self) -> dict[str, Array]:
         """Run every launch in order and return the outputs."""
@@ -129,9 +129,10 @@ def bind(
 ) -> Bound:
     """Check tensors against a plan and return what launches it when called; all checks come before the first launch.
 
-    `source` is an artifact, or a plan, whose kernels are then emitted for an executor of IR. `tensors` holds every input by
-    name; outputs and workspaces may be given and are allocated otherwise, filled with poison. `executor` is an executor, a
-    plugin's name or None for the simulator. Raises BindError naming tensor or argument, the value, and what is needed.
+    `source` is an artifact, or a plan, whose kernels are then emitted for an executor of IR. `tensors` holds every
+    input by name; outputs and workspaces may be given and are allocated otherwise, filled with poison. `executor` is
+    an executor, a plugin's name or None for the simulator. Raises BindError naming tensor or argument, the value, and
+    what is needed.
     """
     plan, compiled = (source, None) if isinstance(source, Plan) else (source.plan, source.kernels)
     if composition is None:
@@ -247,21 +248,21 @@ def _check_tensor(binding: Binding, held: Tensor, scope: Scope) -> None:
         if found < wanted or (found > wanted and not declared.at_least):
             least = "at least " if declared.at_least else ""
             raise BindError(
-                f"{name}: the extent of axis {axis} is {found}, {least}{wanted} ({declared.extent}) is needed; its shape is "
-                f"{held.shape}. Pass a tensor of that shape or dispatch for this one."
+                f"{name}: the extent of axis {axis} is {found}, {least}{wanted} ({declared.extent}) is needed; "
+                f"its shape is {held.shape}. Pass a tensor of that shape or dispatch for this one."
             )
     steps = held.element_strides
     for axis, (found, expr) in enumerate(zip(steps, binding.strides(), strict=True)):
         wanted = expr.integer(scope)
         if held.shape[axis] > 1 and found != wanted:
             raise BindError(
-                f"{name}: the stride of axis {axis} is {found} elements, {wanted} is needed; its strides are {tuple(steps)}. "
-                f"Pass a copy in that layout (numpy.ascontiguousarray)."
+                f"{name}: the stride of axis {axis} is {found} elements, {wanted} is needed; "
+                f"its strides are {tuple(steps)}. Pass a copy in that layout (numpy.ascontiguousarray)."
             )
     if held.array.size and held.address % binding.alignment:
         raise BindError(
-            f"{name}: its address {held.address:#x} is no multiple of {binding.alignment} bytes, which the kernel's accesses "
-            f"need. Allocate it aligned, or slice it at a multiple of that."
+            f"{name}: its address {held.address:#x} is no multiple of {binding.alignment} bytes, which the kernel's "
+            f"accesses need. Allocate it aligned, or slice it at a multiple of that."
         )
     if binding.access != "read":
         _check_written(name, held)
@@ -294,6 +295,6 @@ def _check_overlaps(plan: Plan, bound: Mapping[str, Tensor]) -> None:
 
 def _share(a: Array, b: Array) -> bool:
     try:
-        return np.shares_memory(a, b, max_work=100_000)
+        return bool(np.shares_memory(a, b, cast("Any", 100_000)))
     except np.exceptions.TooHardError:
         return True

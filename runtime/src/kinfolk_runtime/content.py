@@ -32,8 +32,8 @@ def _check_offsets(content: Offsets, tensors: Mapping[str, Tensor], scope: Scope
     if (wrong := np.flatnonzero((steps < 0) | (steps > limit))).size:
         at = int(wrong[0])
         raise BindError(
-            f"{name}[{at + 1}] - {name}[{at}] is {values[at + 1]} - {values[at]} = {steps[at]}, a length in [0, {limit}] "
-            f"({content.max_step}) is needed. Correct the offsets or dispatch for longer sequences."
+            f"{name}[{at + 1}] - {name}[{at}] is {values[at + 1]} - {values[at]} = {steps[at]}, a length in "
+            f"[0, {limit}] ({content.max_step}) is needed. Correct the offsets or dispatch for longer sequences."
         )
     if content.last is not None and values[-1] != (last := content.last.integer(scope)):
         raise BindError(f"{name}[{count}] is {values[-1]}, the last offset is {content.last} = {last}.")
@@ -51,8 +51,8 @@ def _check_page_ids(content: PageIds, tensors: Mapping[str, Tensor], scope: Scop
             f"{content.table} has {width} columns, sequence {row} of length {lengths[row]} needs {pages[row]} pages of "
             f"{size}. Pass a wider table."
         )
-    used = np.arange(width)[None, :] < pages[:, None]
-    outside = used & ((table < 0) | (table >= bound))
+    used: npt.NDArray[np.bool_] = np.arange(width)[None, :] < pages[:, None]
+    outside: npt.NDArray[np.bool_] = used & ((table < 0) | (table >= bound))
     if outside.any():
         row, column = (int(axis[0]) for axis in np.nonzero(outside))
         raise BindError(

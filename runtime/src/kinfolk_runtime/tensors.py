@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import ml_dtypes
@@ -32,7 +31,7 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 
 
-@attrs.frozen(eq=False, slots=False)
+@attrs.frozen(eq=False)
 class Tensor:
     """An array under the name of its binding."""
 
@@ -44,15 +43,15 @@ class Tensor:
         """Extents."""
         return self.array.shape
 
-    @cached_property
+    @property
     def element_strides(self) -> Sequence[int]:
         """Strides in elements; BindError where one is no whole number of elements, or negative."""
         size = self.array.itemsize
         for axis, step in enumerate(self.array.strides):
             if step < 0 or step % size:
                 raise BindError(
-                    f"{self.name}: the stride of axis {axis} is {step} bytes, a multiple of the element's {size} that is "
-                    f"not negative is needed. Pass a copy."
+                    f"{self.name}: the stride of axis {axis} is {step} bytes, a multiple of the element's {size} "
+                    f"that is not negative is needed. Pass a copy."
                 )
         return [step // size for step in self.array.strides]
 
@@ -63,7 +62,8 @@ class Tensor:
 
 
 def tensor(name: str, value: Any, dtype: str) -> Tensor:
-    """Return what was passed under `name` as a Tensor of element type `dtype`, sharing its memory; else raise BindError.
+    """Return what was passed under `name` as a Tensor of element type `dtype`, sharing its memory; else raise
+    BindError.
 
     Takes numpy arrays (bf16 and fp8 as ml_dtypes has them) and whatever has an array interface or, on the CPU, DLPack.
     """
@@ -79,7 +79,7 @@ def tensor(name: str, value: Any, dtype: str) -> Tensor:
 
 def _array(name: str, value: Any) -> npt.NDArray[Any]:
     if isinstance(value, np.ndarray):
-        return value
+        return cast("npt.NDArray[Any]", value)
     if hasattr(value, "__array_interface__"):
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
@@ -91,12 +91,13 @@ def _array(name: str, value: Any) -> npt.NDArray[Any]:
                 f"as integers there and as their ml_dtypes dtype here."
             ) from error
     raise BindError(
-        f"{name} is a {type(value).__name__}, a numpy array or anything with __array_interface__ or __dlpack__ is needed."
+        f"{name} is a {type(value).__name__}, a numpy array or anything with __array_interface__ or __dlpack__ is "
+        f"needed."
     )
 
 
 def allocated(dtype: str, shape: Sequence[int], strides: Sequence[int], alignment: int) -> npt.NDArray[Any]:
-    """Return new memory, every byte poison (NaN in floats, -1 in integers), that begins at a multiple of `alignment`."""
+    """Return new memory, all poison (NaN in floats, -1 in integers), that begins at a multiple of `alignment`."""
     element = DTYPES[dtype]
     last = sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True)) if 0 not in shape else -1
     size = (last + 1) * element.itemsize

@@ -1,7 +1,7 @@
 """The simulator: kernels run as their ops are declared, with every access, claim and barrier checked.
 
-One engine so far, the reference in numpy. It does not look for races: a missing barrier shows only by chance of the order of
-waves, which `order_seed` draws.
+One engine so far, the reference in numpy. It does not look for races: a missing barrier shows only by chance of the
+order of waves, which `order_seed` draws.
 """
 
 from __future__ import annotations

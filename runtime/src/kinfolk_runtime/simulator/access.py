@@ -1,14 +1,12 @@
-"""Steps of accesses to global memory, through pointers and through bounded views."""
+"""Steps of accesses to global memory through pointers, and what a checked access is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
-import attrs
 import numpy as np
 
-from kinfolk.errors import InternalError
 from kinfolk.ir.meaning import MemoryAccess
 from kinfolk.ir.numpy_lanes import Array, storage_dtype
 from kinfolk.ir.types import DataType, component_count, element_type
@@ -22,16 +20,9 @@ if TYPE_CHECKING:
 Step = Callable[[Wave], None]
 
 
-@attrs.frozen
-class View:
-    """The value of a bounded view: where it begins and how many bytes it lets through."""
-
-    base: int
-    size: int
-
-
 class Transfer:
-    """What one op moves per lane: `count` units of dtype `unit`, at consecutive addresses from one that is `alignment`-aligned.
+    """What one op moves per lane: `count` units of dtype `unit`, at consecutive addresses from one that is
+    `alignment`-aligned.
 
     Values cross between their storage (bool for i1, 8-byte scalars) and units here.
     """
@@ -110,7 +101,7 @@ def _pointer_store(transfer: Transfer, pointer: int, source: int) -> Step:
         address: Addresses = r[pointer]
         value = transfer.to_units(r[source]) if transfer.role == "store" else r[source]
         if transfer.role == "atomic_add" or max(address.shape[1], value.shape[1]) != 1:
-            address, value = _active(w, address), _active(w, value)
+            address, value = on_active(w, address), on_active(w, value)
         for mapped, lanes, offsets in _targets(w, transfer, address):
             chosen = value if lanes is None or value.shape[1] == 1 else value[:, lanes]
             try:
@@ -119,12 +110,12 @@ def _pointer_store(transfer: Transfer, pointer: int, source: int) -> Step:
                 else:
                     mapped.storage.add(offsets, chosen.view(transfer.storage))
             except Unavailable as missing:
-                _missing(w, transfer, mapped, missing, offsets)
+                fail_missing(w, transfer, mapped, missing, offsets)
 
     return step
 
 
-def _active(w: Wave, value: Array) -> Array:
+def on_active(w: Wave, value: Array) -> Array:
     """Return a value on the active lanes alone."""
     if value.shape[1] == 1:
         return value.repeat(len(w.lanes), axis=1)
@@ -139,7 +130,7 @@ def _read(w: Wave, transfer: Transfer, address: Addresses, lanes: Array) -> Arra
         try:
             units = mapped.storage.read(offsets, transfer.unit)
         except Unavailable as missing:
-            _missing(w, transfer, mapped, missing, offsets)
+            fail_missing(w, transfer, mapped, missing, offsets)
         if part is None:
             return units
         if result is None:
@@ -163,7 +154,7 @@ def _targets(w: Wave, transfer: Transfer, address: Addresses) -> _Targets:
         past = int(np.maximum.reduce(offset, axis=None)) + transfer.bytes > mapped.size
         unaligned = int(np.bitwise_or.reduce(address, axis=None)) & (transfer.alignment - 1)
         if not past and not unaligned:
-            _check_access(w, transfer, mapped)
+            check_access(w, transfer, mapped)
             return [(mapped, None, offset.view(np.int64) + transfer.steps)]
     numbers = [w.group.memory.at(one) for one in address[0]]
     result: _Targets = []
@@ -178,7 +169,7 @@ def _checked(w: Wave, transfer: Transfer, mapped: Mapped | None, address: Addres
     """Return byte offsets of addresses into one buffer, or raise the fault of the first wrong one."""
     lanes = w.lanes if len(w.lanes) > len(columns) == 1 else w.lanes[columns]
     if mapped is None:
-        w.fail(transfer.op, "memory", f"{_verb(transfer)} an address in no buffer", lanes, address=int(address[0, 0]))
+        w.fail(transfer.op, "memory", f"{verb(transfer)} an address in no buffer", lanes, address=int(address[0, 0]))
     distance = [int(one) - int(mapped.base) for one in address[0]]
     wrong = np.array([not 0 <= one <= mapped.size - transfer.bytes for one in distance])
     if wrong.any():
@@ -188,27 +179,27 @@ def _checked(w: Wave, transfer: Transfer, mapped: Mapped | None, address: Addres
     unaligned = (address[0] & np.uint64(transfer.alignment - 1)) != 0
     if unaligned.any():
         first = distance[int(np.argmax(unaligned))]
-        what = f"{_verb(transfer)} {mapped.name} at an address that is no multiple of {transfer.alignment} bytes"
-        _fail(
-            w, transfer, "alignment", what, mapped, first, lanes[unaligned] if len(lanes) == len(unaligned) else lanes
-        )
-    _check_access(w, transfer, mapped)
+        what = f"{verb(transfer)} {mapped.name} at an address that is no multiple of {transfer.alignment} bytes"
+        fail(w, transfer, "alignment", what, mapped, first, lanes[unaligned] if len(lanes) == len(unaligned) else lanes)
+    check_access(w, transfer, mapped)
     return (address - mapped.base).view(np.int64) + transfer.steps
 
 
-def _check_access(w: Wave, transfer: Transfer, mapped: Mapped) -> None:
+def check_access(w: Wave, transfer: Transfer, mapped: Mapped) -> None:
+    """Raise unless the parameter is declared for what the op does."""
     access = mapped.parameter.access
     if (transfer.role != "store" and access == "write") or (transfer.role != "load" and access == "read"):
         allowed = "writing" if access == "write" else "reading"
         w.fail(
             transfer.op,
             "permission",
-            f"{_verb(transfer)} {mapped.name}, a parameter declared for {allowed} only",
+            f"{verb(transfer)} {mapped.name}, a parameter declared for {allowed} only",
             buffer=mapped.name,
         )
 
 
-def _verb(transfer: Transfer) -> str:
+def verb(transfer: Transfer) -> str:
+    """Return what an op does to memory, in words."""
     return {"load": "reads", "store": "writes", "atomic_add": "adds to"}[transfer.role]
 
 
@@ -217,10 +208,11 @@ def _outside(w: Wave, transfer: Transfer, mapped: Mapped, distance: int, lanes: 
         what = f"{min(-distance, transfer.bytes)} bytes before the start of"
     else:
         what = f"{min(distance + transfer.bytes - mapped.size, transfer.bytes)} bytes past the end of"
-    _fail(w, transfer, "memory", f"{_verb(transfer)} {what} {mapped.name}", mapped, distance, lanes)
+    fail(w, transfer, "memory", f"{verb(transfer)} {what} {mapped.name}", mapped, distance, lanes)
 
 
-def _fail(w: Wave, transfer: Transfer, kind: Any, what: str, mapped: Mapped, distance: int, lanes: Array) -> NoReturn:
+def fail(w: Wave, transfer: Transfer, kind: Any, what: str, mapped: Mapped, distance: int, lanes: Array) -> NoReturn:
+    """Raise the fault of an access `distance` bytes into a buffer."""
     element, size = distance // mapped.element_bytes, mapped.size // mapped.element_bytes
     w.fail(
         transfer.op,
@@ -233,135 +225,13 @@ def _fail(w: Wave, transfer: Transfer, kind: Any, what: str, mapped: Mapped, dis
     )
 
 
-def _missing(w: Wave, transfer: Transfer, mapped: Mapped, missing: Unavailable, offsets: Array) -> NoReturn:
-    wrong = missing.wrong.any(axis=0)
+def fail_missing(w: Wave, transfer: Transfer, mapped: Mapped, missing: Unavailable, offsets: Array) -> NoReturn:
+    """Raise the fault of an access to bytes that hold nothing."""
+    wrong = np.atleast_1d(missing.wrong.any(axis=0))
     lanes = w.lanes[wrong] if len(wrong) == len(w.lanes) else w.lanes
     first = int(offsets[missing.wrong].min())
     kind = "memory" if "between" in missing.why else "initialisation"
-    _fail(w, transfer, kind, f"{missing.why} {mapped.name}", mapped, first, lanes)
-
-
-def bound(op: Operation, sources: Sequence[int], target: int) -> Step:
-    """Return the step that makes a view; base and size are claimed to be equal on all lanes."""
-    pointer, count = sources
-    size = element_type(op.operands[0].type).bytes
-
-    def step(w: Wave) -> None:
-        base = int(w.one(op, pointer, "base")[0, 0])
-        extent = w.integer(op, count, "size") * size
-        if not 0 <= extent < 1 << 31 or extent % 4:
-            w.fail(op, "argument", f"bounds a view to {extent} bytes, a multiple of 4 in [0, 2^31) is needed")
-        if base % 4:
-            w.fail(op, "alignment", "begins a view at an address that is no multiple of 4 bytes", address=base)
-        w.registers[target] = View(base, extent)
-
-    return step
-
-
-def view_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], targets: Sequence[int]) -> Step:
-    """Return the step of a load or store through a view, with its exchange among lanes where it has one.
-
-    Each 4-byte part of an access is judged alone: outside the view it reads 0 or vanishes, inside it must be allocated.
-    """
-    if meaning.action not in ("load", "store"):
-        raise InternalError(f"{op.name}: a view is read or written, not used for {meaning.action}")
-    transfer = Transfer(op, cast("Literal['load', 'store']", meaning.action), unit_limit=4)
-    transfer.alignment = transfer.unit.itemsize
-    element = element_type(op.operands[0].type).bytes
-    extra = op.attributes.get("offset", 0)
-    assert isinstance(extra, int)
-    part = transfer.steps // 4 * 4
-    width = min(4, transfer.bytes)
-
-    def placed(w: Wave, index: Array, view: View) -> tuple[Array, Array]:
-        begin = (index.astype(np.int64) + extra) * element
-        inside = begin + (part + width) <= view.size
-        return begin + transfer.steps, inside
-
-    if meaning.action == "load":
-        handed = _exchange(op, meaning, transfer)
-
-        def load(w: Wave) -> None:
-            view, index = w.registers[sources[0]], w.registers[sources[1]]
-            wide = _active(w, index) if handed is not None or not w.full else index
-            offsets, inside = placed(w, wide, view)
-            units = _view_read(w, transfer, view, offsets, inside)
-            if not w.full:
-                whole = poison((transfer.count, w.size), transfer.unit)
-                whole[:, w.lanes] = units
-                units = whole
-            w.registers[targets[0]] = transfer.to_storage(units if handed is None else handed(w, units))
-
-        return load
-
-    def store(w: Wave) -> None:
-        r = w.registers
-        value = _active(w, transfer.to_units(r[sources[2]]))
-        offsets, inside = placed(w, _active(w, r[sources[1]]), r[sources[0]])
-        if not inside.any():
-            return
-        mapped = _allocated(w, transfer, r[sources[0]], offsets, inside)
-        begin = r[sources[0]].base - int(mapped.base)
-        try:
-            mapped.storage.write(offsets[inside] + begin, value[inside])
-        except Unavailable as missing:
-            _missing_view(w, transfer, mapped, missing, inside, offsets + begin)
-
-    return store
-
-
-def _view_read(w: Wave, transfer: Transfer, view: View, offsets: Array, inside: Array) -> Array:
-    whole = inside.all()
-    if not whole and not inside.any():
-        return np.zeros(offsets.shape, transfer.unit)
-    mapped = _allocated(w, transfer, view, offsets, inside)
-    begin = view.base - int(mapped.base)
-    try:
-        if whole:
-            return mapped.storage.read(offsets + begin, transfer.unit)
-        units = np.zeros(offsets.shape, transfer.unit)
-        units[inside] = mapped.storage.read(offsets[inside] + begin, transfer.unit)
-    except Unavailable as missing:
-        _missing_view(w, transfer, mapped, missing, inside, offsets + begin)
-    return units
-
-
-def _missing_view(
-    w: Wave, transfer: Transfer, mapped: Mapped, missing: Unavailable, inside: Array, offsets: Array
-) -> NoReturn:
-    wrong = np.zeros(inside.shape, np.bool_)
-    wrong[inside] = missing.wrong.reshape(-1)
-    _missing(w, transfer, mapped, Unavailable(wrong, missing.why), offsets)
-
-
-def _allocated(w: Wave, transfer: Transfer, view: View, offsets: Array, inside: Array) -> Mapped:
-    """Return the buffer of a view whose units `inside` are all allocated, or raise the fault."""
-    mapped = w.group.memory.at(view.base)
-    if mapped is None:
-        w.fail(transfer.op, "memory", f"{_verb(transfer)} a view of an address in no buffer", address=view.base)
-    distance = offsets + (view.base - int(mapped.base))
-    wrong = inside & ((distance < 0) | (distance + transfer.unit.itemsize > mapped.size))
-    if wrong.any():
-        first = int(distance[wrong].min() if (distance[wrong] < 0).any() else distance[wrong].min())
-        lanes = wrong.any(axis=0)
-        what = f"{_verb(transfer)} {mapped.name} within a view that reaches past the allocation,"
-        where = w.lanes[lanes] if len(lanes) == len(w.lanes) else w.lanes
-        _fail(w, transfer, "memory", what, mapped, first, where)
-    _check_access(w, transfer, mapped)
-    if (view.base | int(np.bitwise_or.reduce(offsets, axis=None))) & (transfer.alignment - 1):
-        w.fail(transfer.op, "alignment", f"{_verb(transfer)} {mapped.name} at an unaligned address", address=view.base)
-    return mapped
-
-
-def _exchange(op: Operation, meaning: MemoryAccess, transfer: Transfer) -> Callable[[Wave, Array], Array] | None:
-    if meaning.exchange is None:
-        return None
-    exchange = meaning.exchange
-
-    def handed(w: Wave, units: Array) -> Array:
-        return exchanged(w, op, exchange, units)
-
-    return handed
+    fail(w, transfer, kind, f"{missing.why} {mapped.name}", mapped, first, lanes)
 
 
 def exchanged(w: Wave, op: Operation, exchange: Any, units: Array) -> Array:

@@ -13,7 +13,7 @@ Offsets = npt.NDArray[np.int64]
 Units = npt.NDArray[Any]
 
 
-class Unavailable(Exception):  # noqa: N818  # never leaves the simulator: it becomes a KernelFault
+class Unavailable(Exception):  # never leaves the simulator: it becomes a KernelFault
     """Some bytes of an access hold nothing; `wrong` says which of the offsets, `why` what is missing."""
 
     def __init__(self, wrong: npt.NDArray[np.bool_], why: str) -> None:
@@ -55,8 +55,8 @@ def span_bytes(array: npt.NDArray[Any]) -> int:
 class Buffer:
     """The memory of an array, gaps between its rows included but not accessible.
 
-    With `initialized=False` every byte counts as never written, whatever it holds: reading it before the kernel has written it
-    is an error. The array is shared, not copied; marks last as long as the Buffer, over several launches.
+    With `initialized=False` every byte counts as never written, whatever it holds: reading it before the kernel has
+    written it is an error. The array is shared, not copied; marks last as long as the Buffer, over several launches.
     """
 
     def __init__(self, array: npt.NDArray[Any], *, initialized: bool = True) -> None:

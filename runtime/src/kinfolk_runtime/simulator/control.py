@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -153,7 +153,7 @@ def _joined(w: Wave, op: Operation, taken: Array, a: Any, b: Any) -> Any:
     if a is b:
         return a
     if isinstance(a, np.ndarray):
-        return np.where(taken, a, b)
+        return np.where(taken, cast("Array", a), b)
     if a == b:
         return a
     return w.fail(op, "uniformity", "joins two different views of lanes that parted")

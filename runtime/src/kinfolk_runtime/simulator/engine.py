@@ -50,10 +50,10 @@ class Simulator:
     ) -> None:
         """Run every workgroup of `grid` on arguments in parameter order, or by name.
 
-        A pointer takes an array, which is read and written in place, or a `Buffer` or `SparseBuffer` over one; its bytes are
-        the true allocation. `order_seed`, by default the simulator's own, draws the order of workgroups and, anew after each
-        barrier, of waves, and where buffers lie; 0 runs both in ascending order. A missing barrier is seen only if the drawn
-        order happens to show it.
+        A pointer takes an array, which is read and written in place, or a `Buffer` or `SparseBuffer` over one; its
+        bytes are the true allocation. `order_seed`, by default the simulator's own, draws the order of workgroups and,
+        anew after each barrier, of waves, and where buffers lie; 0 runs both in ascending order. A missing barrier is
+        seen only if the drawn order happens to show it.
         """
         order_seed = self._order_seed if order_seed is None else order_seed
         if len(grid) != 3 or any(count < 0 for count in grid):

@@ -18,9 +18,10 @@ FaultKind = Literal[
 class KernelFault(SimulationError):
     """A kernel broke a rule; the first one found ends the launch.
 
-    `kind` is the rule's class. `op` is `dialect.op` and `source` where it was built, `workgroup` its place in the grid, `wave` the
-    wave in the workgroup, `lanes` the lanes concerned. For a memory access `address` is the first wrong lane's, `buffer` the
-    parameter or workgroup allocation it was meant for and `element` the index there. What is not known is None, or ().
+    `kind` is the rule's class. `op` is `dialect.op` and `source` where it was built, `workgroup` its place in the
+    grid, `wave` the wave in the workgroup, `lanes` the lanes concerned. For a memory access `address` is the first
+    wrong lane's, `buffer` the parameter or workgroup allocation it was meant for and `element` the index there. What
+    is not known is None, or ().
     """
 
     def __init__(

@@ -63,25 +63,22 @@ class Product:
         b = _positions(op, "B", meaning.b, size, k, n)[:, column_order]
         self.a: Index = np.ascontiguousarray(a)
         self.b: Index = np.ascontiguousarray(b)
+        self.lanes = size
         self.c_of_matrix = None if regular else _positions(op, "C", meaning.c, size, m, n)
         self.matrix_of_c = None if regular else rows * n + columns
 
     def sum(self, a: Array, b: Array, c: Array) -> Array:
         """Return C + A B; `a` is [k, m] and `b` [k, n] in f32, `c` [slots, lanes]. Each step rounds once to f32.
 
-        The product of two bf16 or f16 is exact in f32 (unless it underflows), so a fused step would give the same. numpy
-        adds along a leading axis one row after the other, which is the ascending order that is wanted.
+        The product of two bf16 or f16 is exact in f32 (unless it underflows), so a fused step would give the same.
+        numpy adds along a leading axis one row after the other, which is the ascending order that is wanted.
         """
         k, m = a.shape
         terms = np.empty((k + 1, m, b.shape[1]), np.float32)
         if self.c_of_matrix is None:
             terms[0].reshape(c.shape if c.shape[1] != 1 else (c.shape[0], -1))[...] = c
         else:
-            terms[0] = (
-                c.repeat(self.matrix_of_c.shape[1], axis=1).take(self.c_of_matrix)
-                if c.shape[1] == 1
-                else c.take(self.c_of_matrix)
-            )  # pyright: ignore
+            terms[0] = (c if c.shape[1] != 1 else c.repeat(self.lanes, axis=1)).take(self.c_of_matrix)
         np.multiply(a[:, :, None], b[:, None, :], out=terms[1:])
         d = np.add.reduce(terms, axis=0)
         if self.matrix_of_c is None:
@@ -110,7 +107,9 @@ def _positions(op: str, operand: str, map_: OperandMap, size: int, height: int, 
 def matrix(
     op: Operation, meaning: Matrix, sources: Sequence[int], target: int, size: int, remember: Callable[[Any], int]
 ) -> Callable[[Wave], None]:
-    """Return the step of a matrix op. `remember` gives the wave's memory slot of a key: operands gathered once serve all."""
+    """Return the step of a matrix op. `remember` gives the wave's memory slot of a key: a gathered operand serves
+    every op that takes it.
+    """
     product = Product(op.name, meaning, size)
     slot_a, slot_b, slot_c = sources
     operands = (

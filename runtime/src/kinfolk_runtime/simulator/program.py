@@ -22,7 +22,7 @@ from kinfolk.ir.meaning import (
 )
 from kinfolk.ir.types import BufferType
 from kinfolk.ir.value import Kernel, Operation, Region, Value
-from kinfolk_runtime.simulator import access, control, lanes
+from kinfolk_runtime.simulator import access, control, lanes, views
 from kinfolk_runtime.simulator.products import matrix
 from kinfolk_runtime.simulator.wave import Stops, Wave
 from kinfolk_runtime.simulator.workgroup import Allocation, workgroup_access
@@ -33,7 +33,7 @@ _ALLOCATION_ALIGNMENT = 16
 
 
 class Program:
-    """What runs a kernel's waves: `start` is the generator of one, `template` its registers with constants filled in."""
+    """What runs a kernel's waves: `start` is the generator of one, `template` its registers with the constants."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -109,7 +109,7 @@ class Program:
                 raise InternalError(f"{op.name} is control")
 
     def _once(self, op: Operation, step: Step, sources: list[int], target: int) -> Step:
-        """Return the step, or in a loop that does not change its operands one that keeps the result between iterations."""
+        """Return the step, or one that keeps the result while a loop does not change the operands."""
         if not self._changing or not self._changing[-1].isdisjoint(op.operands):
             if self._changing:
                 self._changing[-1].update(op.results)
@@ -124,12 +124,12 @@ class Program:
             case "offset":
                 return access.pointer_offset(op, sources, targets[0])
             case "bound":
-                return access.bound(op, sources, targets[0])
+                return views.bound(op, sources, targets[0])
             case _:
                 if meaning.space == "global":
                     return access.pointer_access(op, meaning, sources, targets)
                 if meaning.space == "view":
-                    return access.view_access(op, meaning, sources, targets)
+                    return views.view_access(op, meaning, sources, targets)
                 held = self._allocations.get(op.operands[0])
                 if held is None:
                     raise InternalError(f"{op.name} at {op.location}: its buffer is not directly an allocation")

@@ -1,6 +1,7 @@
 """A lane function as a graph: its body is run once on symbols, and what it asked of the algebra is kept.
 
-The graph lets a function over lists of components be evaluated on whole arrays: components computed alike are computed together.
+The graph lets a function over lists of components be evaluated on whole arrays: components computed alike are computed
+together.
 """
 
 from __future__ import annotations

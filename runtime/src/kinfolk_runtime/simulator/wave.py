@@ -26,7 +26,7 @@ Stops = Generator["Operation"]
 """A run that may wait: it yields the barrier it stands at."""
 
 
-class Unmet(Exception):  # noqa: N818  # never leaves the simulator: it becomes a KernelFault
+class Unmet(Exception):  # never leaves the simulator: it becomes a KernelFault
     """A lane function's requirement does not hold on some active lanes."""
 
     def __init__(self, why: str, lanes: npt.NDArray[np.int64]) -> None:
@@ -82,8 +82,8 @@ class WaveAlgebra(NumpyAlgebra):
 class Wave:
     """One wave of a workgroup.
 
-    `registers` holds, by slot, arrays [components, lanes] of storage bits; a size of 1 on the lane axis means equal on all
-    lanes. `memory` keeps, by slot, what an op remembers between its executions in this wave.
+    `registers` holds, by slot, arrays [components, lanes] of storage bits; a size of 1 on the lane axis means equal on
+    all lanes. `memory` keeps, by slot, what an op remembers between its executions in this wave.
     """
 
     __slots__ = ("algebra", "full", "group", "index", "lanes", "mask", "memory", "registers", "size")

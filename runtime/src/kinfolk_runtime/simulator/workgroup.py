@@ -1,4 +1,4 @@
-"""A workgroup while it runs, and the steps of its memory: every byte is marked once written, reading others is a fault."""
+"""A workgroup while it runs, and the steps of its memory: bytes are marked once written, reading others is a fault."""
 
 from __future__ import annotations
 
@@ -145,9 +145,9 @@ class _Access:
         )
 
     def _check_written(self, w: Wave, marks: Array, numbers: Array) -> None:
-        known = w.memory[self.kept]
-        same = known is not None and known[1] is numbers
-        if same and known[2]:
+        known: list[Any] | None = w.memory[self.kept]
+        kept = known if known is not None and known[1] is numbers else None
+        if kept is not None and kept[2]:
             return
         found = marks.take(numbers)
         if int(np.bitwise_and.reduce(found, axis=None)) != self.marked:
@@ -155,8 +155,8 @@ class _Access:
             element = numbers.min(axis=0, where=wrong, initial=1 << 62)[None, :] // self.units_per_element
             what = f"reads what no wave has written of {self.allocation.name}"
             self._fail(w, "initialisation", what, element, wrong.any(axis=0))
-        if same:
-            known[2] = True
+        if kept is not None:
+            kept[2] = True
 
     def load(self, target: int) -> Step:
         """Return the step of a load."""

@@ -1,0 +1,162 @@
+"""Steps of accesses to global memory through bounded views, which keep both their clamp and the true allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+import attrs
+import numpy as np
+
+from kinfolk.errors import InternalError
+from kinfolk.ir.meaning import MemoryAccess
+from kinfolk.ir.numpy_lanes import Array
+from kinfolk.ir.types import element_type
+from kinfolk_runtime.simulator.access import (
+    Transfer,
+    check_access,
+    exchanged,
+    fail,
+    fail_missing,
+    on_active,
+    verb,
+)
+from kinfolk_runtime.simulator.buffers import Unavailable
+from kinfolk_runtime.simulator.space import Mapped
+from kinfolk_runtime.simulator.wave import Wave, poison
+
+if TYPE_CHECKING:
+    from kinfolk.ir.value import Operation
+
+Step = Callable[[Wave], None]
+
+
+@attrs.frozen
+class View:
+    """The value of a bounded view: where it begins and how many bytes it lets through."""
+
+    base: int
+    size: int
+
+
+def bound(op: Operation, sources: Sequence[int], target: int) -> Step:
+    """Return the step that makes a view; base and size are claimed to be equal on all lanes."""
+    pointer, count = sources
+    size = element_type(op.operands[0].type).bytes
+
+    def step(w: Wave) -> None:
+        base = int(w.one(op, pointer, "base")[0, 0])
+        extent = w.integer(op, count, "size") * size
+        if not 0 <= extent < 1 << 31 or extent % 4:
+            w.fail(op, "argument", f"bounds a view to {extent} bytes, a multiple of 4 in [0, 2^31) is needed")
+        if base % 4:
+            w.fail(op, "alignment", "begins a view at an address that is no multiple of 4 bytes", address=base)
+        w.registers[target] = View(base, extent)
+
+    return step
+
+
+def view_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], targets: Sequence[int]) -> Step:
+    """Return the step of a load or store through a view, with its exchange among lanes where it has one.
+
+    Each 4-byte part of an access is judged alone: outside the view it reads 0 or vanishes, inside it must be allocated.
+    """
+    if meaning.action not in ("load", "store"):
+        raise InternalError(f"{op.name}: a view is read or written, not used for {meaning.action}")
+    transfer = Transfer(op, meaning.action, unit_limit=4)
+    transfer.alignment = transfer.unit.itemsize
+    element = element_type(op.operands[0].type).bytes
+    extra = op.attributes.get("offset", 0)
+    assert isinstance(extra, int)
+    part = transfer.steps // 4 * 4
+    width = min(4, transfer.bytes)
+
+    def placed(w: Wave, index: Array, view: View) -> tuple[Array, Array]:
+        begin = (index.astype(np.int64) + extra) * element
+        inside = begin + (part + width) <= view.size
+        return begin + transfer.steps, inside
+
+    if meaning.action == "load":
+        handed = _exchange(op, meaning, transfer)
+
+        def load(w: Wave) -> None:
+            view, index = w.registers[sources[0]], w.registers[sources[1]]
+            wide = on_active(w, index) if handed is not None or not w.full else index
+            offsets, inside = placed(w, wide, view)
+            units = _view_read(w, transfer, view, offsets, inside)
+            if not w.full:
+                whole = poison((transfer.count, w.size), transfer.unit)
+                whole[:, w.lanes] = units
+                units = whole
+            w.registers[targets[0]] = transfer.to_storage(units if handed is None else handed(w, units))
+
+        return load
+
+    def store(w: Wave) -> None:
+        r = w.registers
+        value = on_active(w, transfer.to_units(r[sources[2]]))
+        offsets, inside = placed(w, on_active(w, r[sources[1]]), r[sources[0]])
+        if not inside.any():
+            return
+        mapped = _allocated(w, transfer, r[sources[0]], offsets, inside)
+        begin = r[sources[0]].base - int(mapped.base)
+        try:
+            mapped.storage.write(offsets[inside] + begin, value[inside])
+        except Unavailable as missing:
+            _missing_view(w, transfer, mapped, missing, inside, offsets + begin)
+
+    return store
+
+
+def _view_read(w: Wave, transfer: Transfer, view: View, offsets: Array, inside: Array) -> Array:
+    whole = inside.all()
+    if not whole and not inside.any():
+        return np.zeros(offsets.shape, transfer.unit)
+    mapped = _allocated(w, transfer, view, offsets, inside)
+    begin = view.base - int(mapped.base)
+    try:
+        if whole:
+            return mapped.storage.read(offsets + begin, transfer.unit)
+        units = np.zeros(offsets.shape, transfer.unit)
+        units[inside] = mapped.storage.read(offsets[inside] + begin, transfer.unit)
+    except Unavailable as missing:
+        _missing_view(w, transfer, mapped, missing, inside, offsets + begin)
+    return units
+
+
+def _missing_view(
+    w: Wave, transfer: Transfer, mapped: Mapped, missing: Unavailable, inside: Array, offsets: Array
+) -> NoReturn:
+    wrong = np.zeros(inside.shape, np.bool_)
+    wrong[inside] = missing.wrong.reshape(-1)
+    fail_missing(w, transfer, mapped, Unavailable(wrong, missing.why), offsets)
+
+
+def _allocated(w: Wave, transfer: Transfer, view: View, offsets: Array, inside: Array) -> Mapped:
+    """Return the buffer of a view whose units `inside` are all allocated, or raise the fault."""
+    mapped = w.group.memory.at(view.base)
+    if mapped is None:
+        w.fail(transfer.op, "memory", f"{verb(transfer)} a view of an address in no buffer", address=view.base)
+    distance = offsets + (view.base - int(mapped.base))
+    wrong = inside & ((distance < 0) | (distance + transfer.unit.itemsize > mapped.size))
+    if wrong.any():
+        first = int(distance[wrong].min())
+        lanes = np.atleast_1d(wrong.any(axis=0))
+        what = f"{verb(transfer)} {mapped.name} within a view that reaches past the allocation,"
+        where = w.lanes[lanes] if len(lanes) == len(w.lanes) else w.lanes
+        fail(w, transfer, "memory", what, mapped, first, where)
+    check_access(w, transfer, mapped)
+    if (view.base | int(np.bitwise_or.reduce(offsets, axis=None))) & (transfer.alignment - 1):
+        w.fail(transfer.op, "alignment", f"{verb(transfer)} {mapped.name} at an unaligned address", address=view.base)
+    return mapped
+
+
+def _exchange(op: Operation, meaning: MemoryAccess, transfer: Transfer) -> Callable[[Wave, Array], Array] | None:
+    if meaning.exchange is None:
+        return None
+    exchange = meaning.exchange
+
+    def handed(w: Wave, units: Array) -> Array:
+        return exchanged(w, op, exchange, units)
+
+    return handed
