@@ -42,6 +42,19 @@ define amdgpu_kernel void @k(i32 %i) {
   ret void
 }
 """
+BRANCH_PER_LANE = """
+declare i32 @llvm.amdgcn.workitem.id.x()
+define amdgpu_kernel void @k(ptr addrspace(1) %a) {
+  %lane = call i32 @llvm.amdgcn.workitem.id.x()
+  %taken = icmp ult i32 %lane, 7
+  br i1 %taken, label %some, label %all
+some:
+  store volatile i32 1, ptr addrspace(1) %a
+  br label %all
+all:
+  ret void
+}
+"""
 WRONG_LAYOUT = 'target datalayout = "e-p:32:32"\n' + GOOD.format(name="k")
 
 
@@ -60,6 +73,12 @@ def test_object_alone_by_default_and_assembly_on_request(toolchain):
     compiled = toolchain.compile(job())
     assert compiled.object.startswith(b"\x7fELF") and compiled.assembly is None
     assert "global_store_dword" in toolchain.compile(job(assembly=True)).assembly
+
+
+def test_assembly_is_of_the_module_as_given_not_as_code_generation_left_it(toolchain):
+    both = toolchain.compile(job(BRANCH_PER_LANE, assembly=True))
+    assert "s_and_saveexec_b64" in both.assembly
+    assert both.object == toolchain.compile(job(BRANCH_PER_LANE)).object
 
 
 def test_the_build_names_both_versions(toolchain):

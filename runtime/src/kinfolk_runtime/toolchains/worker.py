@@ -66,9 +66,11 @@ def compile_job(header: dict[str, Any], llvm_ir: str) -> list[bytes]:
     if module.triple not in ("", header["triple"]):
         raise RuntimeError(f"the triple of the IR is {module.triple}, the job's is {header['triple']}")
     module.triple, module.data_layout = header["triple"], layout
+    # Code generation rewrites the module: control flow that it has lowered once, it cannot lower again.
+    again = module.clone() if header["assembly"] else None
     blobs = [machine.emit_object(module)]
-    if header["assembly"]:
-        blobs.append(machine.emit_assembly(module).encode())
+    if again is not None:
+        blobs.append(machine.emit_assembly(again).encode())
     return blobs
 
 
