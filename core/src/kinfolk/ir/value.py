@@ -43,6 +43,17 @@ class Value:
             "a device value has no truth value while a kernel is built; use if_else, select, or a Python constant"
         )
 
+    def __eq__(self, other: object) -> bool:
+        if other is self:
+            return True
+        if isinstance(other, (Value, int, float)):
+            raise TypeError(
+                "a device value is not compared by == or != while a kernel is built; use .eq, .ne, or `is` for identity"
+            )
+        return NotImplemented
+
+    __hash__ = object.__hash__
+
     @property
     def scalar(self) -> ScalarType:
         """The type of a scalar value, or of a vector's elements."""
@@ -124,7 +135,7 @@ class Value:
         return self._compare("ge", other)
 
     def eq(self, other: Value | int | float) -> Value:
-        """Return an i1 that says whether both are equal (`==` compares Python identity)."""
+        """Return an i1 that says whether both are equal."""
         return self._compare("eq", other)
 
     def ne(self, other: Value | int | float) -> Value:
