@@ -94,7 +94,7 @@ def atoms(rows: Iterable[Mapping[str, Any]], *, dialect: str, wave_size: int, so
 
 def _operand(row: Mapping[str, Any], rows: int, columns: int) -> OperandRow:
     if row["lane_axis"] not in ("row", "column"):
-        raise InternalError(f"lanes count rows or columns, the table says {row['across']!r}")
+        raise InternalError(f"lanes count rows or columns, the table says {row['lane_axis']!r}")
     element = SCALARS[row["type"]]
     return OperandRow(
         type=element, word=row["word"], lane_axis=row["lane_axis"], run=row["run"], rows=rows, columns=columns

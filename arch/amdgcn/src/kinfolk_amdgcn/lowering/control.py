@@ -25,7 +25,14 @@ def lower_schedule_fence(w: LlvmWriter, op: Operation) -> None:
     w.call("void", "llvm.amdgcn.sched.barrier", "i32 0")
 
 
+def lower_opaque(w: LlvmWriter, op: Operation) -> None:
+    """Write an empty template that takes and gives one register, vector or scalar."""
+    constraint = "=s,0" if op.attributes["uniform"] else "=v,0"
+    w.define(op.results[0], f'call i32 asm sideeffect "", "{constraint}"({w.typed(op.operands[0])})')
+
+
 LOWERINGS: Final[Mapping[str, LowerToLlvm]] = {
     "core.barrier": lower_barrier,
     "core.schedule_fence": lower_schedule_fence,
+    "core.opaque": lower_opaque,
 }

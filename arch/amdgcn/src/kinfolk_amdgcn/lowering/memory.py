@@ -63,6 +63,18 @@ def _scaled(w: LlvmWriter, value: Value, element_bytes: int, flag: str) -> str:
     return name if element_bytes == 1 else w.fresh(f"shl {flag} i32 {name}, {element_bytes.bit_length() - 1}")
 
 
+def _byte_offset(w: LlvmWriter, index: Value, element_bytes: int) -> str:
+    """Return an element index in bytes. A constant in it is added last, where LLVM looks for an offset to fold."""
+    add = index.defining_op
+    if add is None or add.name != "core.add" or not add.attributes["nsw"]:
+        return _scaled(w, index, element_bytes, "nsw")
+    for variable, constant in (add.operands, add.operands[::-1]):
+        if not w.name(constant).startswith("%") and w.name(variable).startswith("%"):
+            scaled = _scaled(w, variable, element_bytes, "nsw")
+            return w.fresh(f"add nsw i32 {scaled}, {int(w.name(constant)) * element_bytes}")
+    return _scaled(w, index, element_bytes, "nsw")
+
+
 def _lower_view_load(w: LlvmWriter, op: Operation) -> None:
     """A buffer load at a byte offset: a constant added to the index goes into the instruction's own 12-bit offset."""
     view, index = op.operands
@@ -72,7 +84,7 @@ def _lower_view_load(w: LlvmWriter, op: Operation) -> None:
         _RAW_WORDS[bits],
         f"llvm.amdgcn.raw.ptr.buffer.load.{_RAW_TYPES[bits]}",
         w.typed(view),
-        f"i32 {_scaled(w, index, element_type(view.type).bytes, 'nsw')}",
+        f"i32 {_byte_offset(w, index, element_type(view.type).bytes)}",
         "i32 0",  # no scalar offset: sources disagree on whether the range check counts it
         "i32 0",
         attributes=w.kind_of_memory(op),
@@ -95,7 +107,7 @@ def _lower_view_store(w: LlvmWriter, op: Operation) -> None:
         f"llvm.amdgcn.raw.ptr.buffer.store.{_RAW_TYPES[bits]}",
         f"{_RAW_WORDS[bits]} {name}",
         w.typed(view),
-        f"i32 {_scaled(w, index, element_type(view.type).bytes, 'nsw')}",
+        f"i32 {_byte_offset(w, index, element_type(view.type).bytes)}",
         "i32 0",
         "i32 0",
         attributes=w.kind_of_memory(op),

@@ -12,7 +12,7 @@ from kinfolk.ir.ops.memory import ALLOCATE
 from kinfolk.ir.types import BufferType
 from kinfolk.ir.value import Kernel
 from kinfolk.lowering import Target, lower_function
-from kinfolk_amdgcn.lowering import control, lanes, memory, transcendental
+from kinfolk_amdgcn.lowering import arithmetic, control, lanes, memory
 from kinfolk_amdgcn.lowering.attributes import function_attributes, parameter_words
 from kinfolk_amdgcn.target import TRIPLE, parse_target_id
 
@@ -36,7 +36,7 @@ DATA_LAYOUTS: Final[Mapping[int, str]] = {
 }
 SPACES: Final = {"global": 1, "workgroup": 3, "view": 8}
 LOWERINGS: Final[Mapping[str, LowerToLlvm]] = {
-    **transcendental.LOWERINGS,
+    **arithmetic.LOWERINGS,
     **lanes.LOWERINGS,
     **memory.LOWERINGS,
     **control.LOWERINGS,
