@@ -38,15 +38,18 @@ def print_kernels(title: str, kernels: Sequence[KernelReport]) -> None:
 
 
 def print_report(report: Report) -> None:
-    """Print how each output of each scenario compares with the reference, what was found, and the verdict."""
-    title = f"{report.family} on {report.arch}, {report.candidate}, run by {report.executor}"
-    columns = ("scenario", "output", "largest error", "tolerance", "margin", "status")
+    """Print how each output of each scenario compares with the reference, what was found, and the verdict.
+
+    The tolerance is that of the element with the largest margin, which need not be the one with the largest error.
+    """
+    title = f"{report.family} on {report.arch}: {report.candidate} run by the {report.executor}, against the reference"
+    columns = ("scenario", "output", "status", "margin", "tolerance there", "largest error")
     rows = [
         (
             scenario.name,
             output.name,
-            *map(_number, (output.max_abs_err, output.tolerance, output.margin)),
             scenario.status,
+            *(_number(value) for value in (output.margin, output.tolerance, output.max_abs_err)),
         )
         for scenario in report.scenarios
         for output in scenario.outputs
@@ -62,10 +65,12 @@ def print_report(report: Report) -> None:
 
 def _verdict(report: Report) -> str:
     """Return the last line: the status, and what it stands on."""
-    margin = (
-        "" if report.margin is None else f", largest margin {_number(report.margin)} (error by tolerance, at most 1)"
-    )
-    return f"{report.status}: {len(report.scenarios)} scenarios, {len(report.kernels)} kernels gated{margin}"
+    margin = "" if report.margin is None else f"; the largest margin is {_number(report.margin)}, 1 is the limit"
+    return f"{report.status}: {_count(report.scenarios, 'scenario')} on {_count(report.kernels, 'kernel')}{margin}"
+
+
+def _count(items: Sequence[object], noun: str) -> str:
+    return f"{len(items)} {noun}{'' if len(items) == 1 else 's'}"
 
 
 def _number(value: float | None) -> str:
