@@ -30,9 +30,9 @@ _PATTERNS: Final[dict[str, int]] = {
 
 def poison(dtype: str, shape: Sequence[int]) -> Array:
     """Return an array of the scalar `dtype` in which every element is unwritten."""
-    storage = numpy_dtype(dtype)
-    raw = np.full(tuple(shape), _PATTERNS[dtype], dtype=np.dtype(f"u{storage.itemsize}"))
-    return raw.view(storage)
+    array = np.empty(tuple(shape), numpy_dtype(dtype))
+    array.view(np.dtype(f"u{array.itemsize}"))[...] = _PATTERNS[dtype]
+    return array
 
 
 def is_poison(dtype: str, array: Array) -> npt.NDArray[np.bool_]:
