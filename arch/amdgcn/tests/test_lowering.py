@@ -275,6 +275,20 @@ def test_a_view_is_read_and_written_by_buffer_instructions(llvm, element, count,
     assert "s_mov_b32" in code and "0x27000" in code
 
 
+def test_a_constant_in_an_index_is_added_last_and_in_bytes():
+    def body(x, y, counter, n):
+        view, index = memory.bound(x, n), lanes.thread_id() - n
+        found = [memory.view_load(view, at_) for at_ in (index + 5, 7 + index, constant(3, I32), constant(2**30, I32))]
+        memory.store(y, found[0] + found[1] + found[2] + found[3])
+
+    text = WAVE64.lower(kernel(body), None, 22).text
+    offsets = re.findall(r"raw.ptr.buffer.load.i32\(ptr addrspace\(8\) %[\w.]+, i32 ([\w.%-]+),", text)
+    assert offsets[2:] == ["12", "0"]  # the last one wraps, as the hardware's 32-bit offset does
+    added = [re.search(rf"{re.escape(name)} = add i32 (%[\w.]+), (\d+)", text).groups() for name in offsets[:2]]
+    assert [constant for _, constant in added] == ["20", "28"]
+    assert all(f"{scaled} = shl i32" in text for scaled, _ in added)
+
+
 def clamped_view(x, y, counter, n):
     rows = arithmetic.smin(arithmetic.smax(n - lanes.block_id(axis=0) * 16, 0), 16)
     page = lanes.uniform(memory.load(at(counter, lanes.thread_id())))

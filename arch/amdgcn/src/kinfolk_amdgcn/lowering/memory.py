@@ -41,7 +41,7 @@ def lower_bound(word3: int) -> LowerToLlvm:
 
     def lower(w: LlvmWriter, op: Operation) -> None:
         pointer, count = op.operands
-        base, size = w.typed(pointer), _scaled(w, count, element_type(pointer.type).bytes, "nuw")
+        base, size = w.typed(pointer), _scaled(w, count, element_type(pointer.type).bytes, "nuw ")
         if pointer.defining_op is not None:
             base = f"ptr addrspace(1) {w.call('ptr addrspace(1)', 'llvm.amdgcn.readfirstlane.p1', base)}"
         if size.startswith("%"):
@@ -55,24 +55,33 @@ def lower_bound(word3: int) -> LowerToLlvm:
     return lower
 
 
-def _scaled(w: LlvmWriter, value: Value, element_bytes: int, flag: str) -> str:
+def _scaled(w: LlvmWriter, value: Value, element_bytes: int, flag: str = "") -> str:
     """Return an i32 count of elements in bytes: a literal stays one."""
     name = w.name(value)
     if not name.startswith("%"):
-        return str(int(name) * element_bytes)
-    return name if element_bytes == 1 else w.fresh(f"shl {flag} i32 {name}, {element_bytes.bit_length() - 1}")
+        return str(_wrapped(int(name) * element_bytes))
+    return name if element_bytes == 1 else w.fresh(f"shl {flag}i32 {name}, {element_bytes.bit_length() - 1}")
+
+
+def _wrapped(value: int) -> int:
+    """Return the signed 32-bit number with the low bits of `value`."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def _byte_offset(w: LlvmWriter, index: Value, element_bytes: int) -> str:
-    """Return an element index in bytes. A constant in it is added last, where LLVM looks for an offset to fold."""
+    """Return an element index in bytes. A constant in it is added last, where LLVM looks for an offset to fold.
+
+    LLVM folds it whatever the sign of the rest, and nothing says that the hardware's sum wraps: an index whose variable
+    part is negative may lie outside the view even where the sum does not. In bytes an index fits 32 bits.
+    """
     add = index.defining_op
     if add is None or add.name != "core.add" or not add.attributes["nsw"]:
-        return _scaled(w, index, element_bytes, "nsw")
+        return _scaled(w, index, element_bytes)
     for variable, constant in (add.operands, add.operands[::-1]):
         if not w.name(constant).startswith("%") and w.name(variable).startswith("%"):
-            scaled = _scaled(w, variable, element_bytes, "nsw")
-            return w.fresh(f"add nsw i32 {scaled}, {int(w.name(constant)) * element_bytes}")
-    return _scaled(w, index, element_bytes, "nsw")
+            scaled = _scaled(w, variable, element_bytes)
+            return w.fresh(f"add i32 {scaled}, {_wrapped(int(w.name(constant)) * element_bytes)}")
+    return _scaled(w, index, element_bytes)
 
 
 def _lower_view_load(w: LlvmWriter, op: Operation) -> None:
