@@ -138,14 +138,6 @@ def spec_limits(arch: Arch) -> tuple[Limit, ...]:
             because="that many workgroups share the workgroup memory of a compute unit",
             remedy="Park fewer reads of the query, or budget for fewer workgroups.",
         ),
-        Limit(
-            "mla.decode.spec.parked_query_reads",
-            "invalid",
-            "parked_query_reads",
-            field("parked_query_reads") * 32 <= field("latent_width") + field("rope_width"),
-            because="a lane's share of a query row is read in vectors of 8 elements by 4 groups of lanes",
-            remedy="Park at most one read per 32 elements of a key row.",
-        ),
     )
 
 

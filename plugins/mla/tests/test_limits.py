@@ -1,0 +1,192 @@
+"""What decode takes: each limit on both sides of its edge, and every admitted request within the space of specs."""
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinfolk.arch import Arch
+from kinfolk.expr import TensorGeometry
+from kinfolk.matrix import NoSuchAtom
+from kinfolk.plan import Offsets, PageIds
+from kinfolk.refusal import unmet
+from kinfolk_mla.decode.candidate import DECODE
+from kinfolk_mla.decode.limits import CAPABILITY, HEADS, spec_limits, workgroup_bytes
+from kinfolk_mla.decode.plan import decode_plan, decode_spec, decode_specs
+from kinfolk_mla.request import FLOAT_TYPES, MlaRequest
+
+
+class Atoms:
+    """A catalog that has one 16x16x16 atom of bf16, or none."""
+
+    def __init__(self, known=True):
+        self.known = known
+
+    def find(self, **shape):
+        if not self.known or shape != {"m": 16, "n": 16, "k": 16, "a": "bf16"}:
+            raise NoSuchAtom(f"none of {shape}")
+        return object()
+
+
+def arch(**changes):
+    facts = {"lds_bytes": 65536, "max_grid_y": 65535, "max_index": 2**31 - 1}
+    parts = {"name": "toy", "target_ids": ("toy",), "wave_size": 64, "facts": facts, "matrix": Atoms()}
+    return Arch(**(parts | {"lower_kernel": None, "read_usage": None} | changes))
+
+
+def request(**changes):
+    fields = {
+        "num_heads": 128,
+        "num_seqs": 3,
+        "total_q": 3,
+        "max_seqlen_q": 1,
+        "max_seqlen_k": 777,
+        "absorbed_query": True,
+    } | changes
+    return MlaRequest(**fields, **MlaRequest.cli_defaults(fields))
+
+
+EDGES = {
+    "absorbed_query": (True, False),
+    "max_seqlen_q": (1, 2),
+    "num_heads": (128, 24),
+    "kv_lora_rank": (512, 256),
+    "rope_dim": (64, 32),
+    "page_size": (16, 48),
+    "dtype": ("bf16", "f16"),
+    "kv_dtype": ("bf16", "f8E4M3FN"),
+    "num_seqs": (65535, 65536),
+    "max_seqlen_k": (2**31 - 16, 2**31 - 15),
+    "num_pages": (2**31 - 1, 2**31),
+}
+
+
+def test_every_limit_has_an_edge_here():
+    assert {limit.field for limit in CAPABILITY} == EDGES.keys()
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_each_limit_is_enforced_on_both_sides_and_says_so(name):
+    good, bad = EDGES[name]
+    others = {"num_pages": 147, "kv_dtype": "bf16"} | ({"total_q": 1} if name == "num_seqs" else {})
+    assert DECODE.unmet(CAPABILITY, request(**(others | {name: good})), arch()) == ()
+    [refusal] = DECODE.unmet(CAPABILITY, request(**(others | {name: bad})), arch())
+    assert (refusal.code, refusal.field, refusal.value) == (f"mla.decode.{name}", name, bad)
+    assert refusal.plugin == "kinfolk-mla" and str(good) in refusal.limit.replace("2147483632", str(2**31 - 16))
+    assert refusal.remedy.endswith(".") and refusal.because
+
+
+@pytest.mark.parametrize(
+    "heads, below, above", [(1, 16, 32), (24, 16, 32), (100, 96, 112), (127, 112, 128), (200, 112, 128)]
+)
+def test_other_head_counts_are_told_the_nearest(heads, below, above):
+    [refusal] = DECODE.unmet(CAPABILITY, request(num_heads=heads), arch())
+    assert f" {below} and {above}:" in refusal.remedy
+
+
+def test_all_limits_that_do_not_hold_are_told():
+    wrong = request(num_heads=24, page_size=48, dtype="f16")
+    fields = [refusal.field for refusal in DECODE.unmet(CAPABILITY, wrong, arch())]
+    assert fields == ["num_heads", "page_size", "dtype", "kv_dtype"]
+
+
+SPEC_EDGES = {
+    "latent_width": (512, 528),
+    "rope_width": (64, 80),
+    "page_size": (16, 8),
+    "dtype": ("bf16", "f16"),
+    "workgroups_per_cu": (2, 3),
+}
+
+
+@pytest.mark.parametrize("name", SPEC_EDGES)
+def test_each_limit_of_a_spec_has_two_sides(name):
+    good, bad = SPEC_EDGES[name]
+    spec = decode_spec(128)
+    assert unmet(spec_limits(arch()), attrs.evolve(spec, **{name: good}), arch(), "p") == ()
+    [refusal] = unmet(spec_limits(arch()), attrs.evolve(spec, **{name: bad}), arch(), "p")
+    assert (refusal.field, refusal.value) == (name, bad)
+
+
+@pytest.mark.parametrize("other", [{"matrix": Atoms(known=False)}, {"wave_size": 32}])
+def test_an_arch_without_the_atom_is_refused(other):
+    [refusal] = unmet(spec_limits(arch(**other)), decode_spec(16), arch(**other), "p")
+    assert (refusal.code, refusal.kind) == ("mla.decode.spec.dtype", "cannot")
+
+
+def test_the_declared_workgroup_memory_fits_twice_with_the_default_schedule():
+    from kinfolk.expr import Scope
+
+    needed = workgroup_bytes().integer(Scope(request=decode_spec(128)))
+    assert needed == 16 * (512 + 64 + 8) * 2 + 3 * 256 * 16
+    small = arch(facts=arch().facts | {"lds_bytes": 2 * needed - 1})
+    assert unmet(spec_limits(small), decode_spec(128), small, "p")
+
+
+def test_the_space_is_finite_and_each_spec_in_it_is_valid():
+    space = list(decode_specs(arch(), "llvm22"))
+    assert [spec.num_heads for spec in space] == list(HEADS)
+    assert len({spec.identity() for spec in space}) == len(space) == 8
+    assert all(unmet(spec_limits(arch()), spec, arch(), "p") == () for spec in space)
+
+
+@st.composite
+def requests(draw):
+    """Draw requests of which some are admitted, by every limit near its edge."""
+
+    def near(*values):
+        return draw(st.sampled_from(values))
+
+    sequences = near(1, 2, 7, 65535, 65536)
+    queries = near(0, 1, 1, 1, 2)
+    return MlaRequest(
+        num_heads=draw(st.sampled_from(HEADS) | st.integers(1, 200)),
+        num_seqs=sequences,
+        total_q=draw(st.integers(queries, sequences * queries)),
+        max_seqlen_q=queries,
+        max_seqlen_k=near(0, 1, 16, 17, 2**31 - 16, 2**31 - 15),
+        absorbed_query=near(True, True, True, False),
+        kv_lora_rank=near(512, 512, 512, 256),
+        page_size=near(16, 16, 16, 48),
+        num_pages=near(0, 1, 1000, 2**31 - 1, 2**31),
+        dtype=draw(st.just("bf16") | st.sampled_from(FLOAT_TYPES)),
+        kv_dtype=draw(st.just("bf16") | st.sampled_from(FLOAT_TYPES)),
+        causal=draw(st.booleans()),
+        scale=draw(st.floats(2.0**-126, 2.0**126)),
+    )
+
+
+def test_every_admitted_request_maps_into_the_space():
+    space = {spec.identity() for spec in DECODE.specs(arch(), "llvm22")}
+    admitted = []
+
+    @settings(max_examples=400, deadline=None)
+    @given(requests())
+    def maps(drawn):
+        if DECODE.unmet(CAPABILITY, drawn, arch()):
+            return
+        admitted.append(drawn)
+        plan = decode_plan(drawn, arch())
+        assert {launch.spec.identity() for launch in plan.launches} <= space
+        tables = {"block_table": TensorGeometry((drawn.num_seqs, 5), (9, 1))}
+        values = {value.name: value.value for value in plan.arguments(plan.launches[0], tables)}
+        assert values["block_table_stride"] == 9 and values["num_pages"] == drawn.num_pages
+        assert plan.grid(plan.launches[0]) == (-(-drawn.num_heads // 64), drawn.num_seqs, 1)
+
+    maps()
+    assert len(admitted) > 3, "the drawn requests were nearly all refused"
+
+
+def test_the_plan_binds_what_the_kernel_takes_and_checks_its_indices():
+    plan = decode_plan(request(), arch())
+    assert plan.outputs == ("out", "lse") and plan.launches[0].block == 256
+    assert plan.minimum_bytes("qa") == 3 * 128 * 576 * 2
+    assert plan.minimum_bytes("c_kv") == 147 * 16 * 512 * 2
+    table = {"block_table": TensorGeometry((3, 49), (60, 1))}
+    assert plan.minimum_bytes("block_table", table) == (2 * 60 + 49) * 4
+    assert [type(content) for content in plan.contents] == [Offsets, Offsets, PageIds]
+
+
+@pytest.mark.parametrize("causal, count", [(True, 0), (False, 1)])
+def test_a_mask_that_changes_nothing_is_noted(causal, count):
+    assert len(DECODE.notes_for(request(causal=causal), arch())) == count

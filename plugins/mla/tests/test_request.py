@@ -1,0 +1,112 @@
+"""Requests take exactly what their fields say, and the command line fills in what a model fixes."""
+
+import math
+
+import attrs
+import numpy as np
+import pytest
+
+from kinfolk.fields import FieldTypeError, FieldValueError
+from kinfolk.request import launch_names
+from kinfolk_mla.request import MlaRequest
+
+GIVEN = {
+    "num_heads": 128,
+    "num_seqs": 3,
+    "total_q": 3,
+    "max_seqlen_q": 1,
+    "max_seqlen_k": 777,
+    "absorbed_query": True,
+}
+
+
+def request(**changes):
+    given = GIVEN | changes
+    return MlaRequest(**given, **MlaRequest.cli_defaults(given))
+
+
+def test_the_command_line_fills_in_what_deepseek_v3_has():
+    assert MlaRequest.cli_defaults(GIVEN) == {
+        "kv_lora_rank": 512,
+        "rope_dim": 64,
+        "nope_dim": 128,
+        "v_dim": 128,
+        "scale": 1 / math.sqrt(192),
+        "page_size": 16,
+        "num_pages": 3 * 49,
+        "dtype": "bf16",
+        "kv_dtype": "bf16",
+        "causal": True,
+    }
+
+
+def test_defaults_follow_what_is_given():
+    filled = MlaRequest.cli_defaults(GIVEN | {"dtype": "f16", "nope_dim": 192, "page_size": 48, "scale": 0.5})
+    assert (filled["kv_dtype"], filled["num_pages"]) == ("f16", 3 * 17)
+    assert not {"dtype", "nope_dim", "page_size", "scale"} & filled.keys()
+    assert MlaRequest.cli_defaults({"nope_dim": 192})["scale"] == 1 / math.sqrt(256)
+    assert "num_pages" not in MlaRequest.cli_defaults({"num_seqs": 3})
+
+
+def test_only_the_models_widths_have_a_default_in_python():
+    optional = {field.name for field in attrs.fields(MlaRequest) if field.default is not attrs.NOTHING}
+    assert optional == {"kv_lora_rank", "rope_dim", "nope_dim", "v_dim", "candidate"}
+
+
+def test_launch_fields_are_those_no_kernel_depends_on():
+    assert launch_names(MlaRequest) == ("num_seqs", "total_q", "max_seqlen_k", "num_pages", "scale")
+
+
+WRONG_TYPES = {
+    "num_heads": (True, 2.0, np.int64(16), "16"),
+    "absorbed_query": (1, "true", np.True_),
+    "scale": (1, "0.5", np.float32(0.5)),
+    "dtype": (None, 16),
+    "candidate": (5,),
+}
+
+
+@pytest.mark.parametrize("name, value", [(name, value) for name, values in WRONG_TYPES.items() for value in values])
+def test_a_value_of_another_type_is_refused_by_name(name, value):
+    with pytest.raises(FieldTypeError, match=rf"MlaRequest\.{name} takes .*, got") as caught:
+        request(**{name: value})
+    assert caught.value.remedy
+
+
+OUT_OF_RANGE = {
+    "num_heads": (0, 1),
+    "num_seqs": (0, 3),
+    "max_seqlen_k": (-1, 0),
+    "num_pages": (-1, 0),
+    "page_size": (0, 1),
+    "total_q": (4, 3),
+    "scale": (0.0, 2.0**-126),
+    "dtype": ("i32", "f8E4M3FN"),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_each_range_ends_where_it_says(name):
+    bad, good = OUT_OF_RANGE[name]
+    request(**{name: good})
+    with pytest.raises(FieldValueError, match=rf"MlaRequest\.{name} must be"):
+        attrs.evolve(request(), **{name: bad})
+
+
+@pytest.mark.parametrize("scale", [math.inf, math.nan, -0.5, 2.0**127])
+def test_a_scale_is_a_positive_finite_f32(scale):
+    with pytest.raises(FieldValueError, match="scale"):
+        request(scale=scale)
+
+
+@pytest.mark.parametrize("total_q, taken", [(0, False), (1, True), (3, True), (4, False)])
+def test_the_queries_fit_the_sequences(total_q, taken):
+    if taken:
+        request(total_q=total_q)
+    else:
+        with pytest.raises(FieldValueError, match="total_q must be from max_seqlen_q = 1 to num_seqs"):
+            request(total_q=total_q)
+
+
+def test_a_batch_without_queries_is_a_request():
+    assert request(total_q=0, max_seqlen_q=0).total_q == 0
