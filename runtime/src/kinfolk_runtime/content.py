@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -51,8 +51,9 @@ def _check_page_ids(content: PageIds, tensors: Mapping[str, Tensor], scope: Scop
             f"{content.table} has {width} columns, sequence {row} of length {lengths[row]} needs {pages[row]} pages of "
             f"{size}. Pass a wider table."
         )
-    used: npt.NDArray[np.bool_] = np.arange(width)[None, :] < pages[:, None]
-    outside: npt.NDArray[np.bool_] = used & ((table < 0) | (table >= bound))
+    columns = cast("npt.NDArray[np.int64]", np.arange(width))
+    used = columns[None, :] < pages[:, None]
+    outside = used & ((table < 0) | (table >= bound))
     if outside.any():
         row, column = (int(axis[0]) for axis in np.nonzero(outside))
         raise BindError(

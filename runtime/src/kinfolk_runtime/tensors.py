@@ -6,27 +6,14 @@ from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import attrs
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from kinfolk.check.element import numpy_dtype
 from kinfolk.errors import BindError
+from kinfolk.ir.types import SCALARS
 
-DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    "i1": np.dtype(np.bool_),
-    "i8": np.dtype(np.int8),
-    "i16": np.dtype(np.int16),
-    "i32": np.dtype(np.int32),
-    "i64": np.dtype(np.int64),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
-    "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
-    "f8E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
-    "f8E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
-}
+DTYPES: Final[dict[str, np.dtype[Any]]] = {name: numpy_dtype(name) for name in SCALARS}
 """The numpy dtype of each element type; integers are signed here, since page ids and offsets are."""
 _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 

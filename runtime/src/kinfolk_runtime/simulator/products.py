@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from kinfolk.check.element import numpy_dtype
 from kinfolk.errors import InternalError
 from kinfolk.ir.meaning import Matrix, OperandMap
 from kinfolk.ir.numpy_lanes import Array
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from kinfolk.ir.value import Operation
 
 Index = npt.NDArray[np.int64]
-_NARROW: dict[str, Any] = {
-    "f16": np.float16,
-    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
-    "f8E5M2": ml_dtypes.float8_e5m2,
-    "f8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
-    "f8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
-}
 
 
 def widened(bits: Array, type_: ScalarType) -> Array:
@@ -34,9 +27,9 @@ def widened(bits: Array, type_: ScalarType) -> Array:
         return bits
     if type_.name == "bf16":
         return np.left_shift(bits, 16, dtype=np.uint32).view(np.float32)
-    if type_.name not in _NARROW:
+    if type_.kind != "float" or type_.bits > 32:
         raise InternalError(f"a matrix op multiplies floats of at most 32 bits, got {type_}")
-    return bits.view(_NARROW[type_.name]).astype(np.float32)
+    return bits.view(numpy_dtype(type_.name)).astype(np.float32)
 
 
 class Product:
