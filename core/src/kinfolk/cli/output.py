@@ -53,11 +53,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     if not console.is_terminal:
         console = Console(highlight=False, file=io.StringIO(), width=PIPE_WIDTH)
     taken = sum(max(map(len, column)) + 3 for column in [*zip(columns, *cells, strict=True)][:-1])
-    table = Table(title=title or None, title_justify="left", show_edge=False, pad_edge=False)
+    table = Table(show_edge=False, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column != columns[-1] and taken < console.width)
     for row in cells:
         table.add_row(*map(Text, row))
+    if title:
+        console.print(Text(title, "italic"))
     console.print(table)
     if isinstance(console.file, io.StringIO):
         for line in console.file.getvalue().splitlines():

@@ -1,0 +1,63 @@
+"""Reports and kernels as tables: every figure is shown, and what is wrong is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinfolk.check import Finding, KernelReport, OutputReport, Report, ScenarioReport
+from kinfolk_runtime.cli.tables import print_kernels, print_report
+
+
+def kernel(index: int) -> KernelReport:
+    return KernelReport(
+        symbol=f"kernel_{index}",
+        spec_digest=f"{index:016x}",
+        arch="paper",
+        toolchain="paper-1",
+        scratch_bytes=0,
+        scratch_ops=0,
+        figures={"columns": 1000 + index} if index else {"columns": 1000, "extra": 77},
+    )
+
+
+def report(*outputs: OutputReport, findings: tuple[Finding, ...] = ()) -> Report:
+    scenario = ScenarioReport(name="ragged", outputs=outputs, findings=findings)
+    return Report(
+        family="rows",
+        arch="paper",
+        flavor="llvm22",
+        candidate="rows.plain",
+        executor="simulator",
+        request={},
+        scenarios=(scenario,),
+        kernels=(kernel(1),),
+    )
+
+
+GOOD = OutputReport(name="out", max_abs_err=0.25, tolerance=0.5, margin=0.5)
+BROKEN = OutputReport(name="lse", max_abs_err=None, tolerance=None, margin=None)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_every_figure_of_every_kernel_is_shown(capsys, count):
+    print_kernels("t", [kernel(index) for index in range(count)])
+    told = capsys.readouterr().out
+    assert "t, compiled by paper-1\n" in told
+    for index in range(count):
+        assert all(word in told for word in (f"kernel_{index}", str(1000 + index), f"{index:016x}"))
+    assert "extra" in told and "77" in told
+
+
+def test_a_passing_report_ends_with_its_margin(capsys):
+    print_report(report(GOOD))
+    assert (
+        capsys.readouterr().out.splitlines()[-1]
+        == "pass: 1 scenario on 1 kernel; the largest margin is 0.5, 1 is the limit"
+    )
+
+
+def test_a_failing_report_says_what_was_found(capsys):
+    print_report(report(GOOD, BROKEN, findings=(Finding("nan", "lse", "3 elements are NaN"),)))
+    lines = capsys.readouterr().out.splitlines()
+    assert "not finite" in "\n".join(lines)
+    assert lines[-2:] == ["ragged: lse: 3 elements are NaN", "fail: 1 scenario on 1 kernel"]
