@@ -1,0 +1,265 @@
+"""Verification on a kernel of a few ops: it passes, and each planted fault fails it with a finding of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import attrs
+import numpy as np
+import pytest
+
+from kinfolk.arch import Arch, LoweredModule
+from kinfolk.candidate import Candidate
+from kinfolk.check import Expected, Finding, Scenario, Tolerance
+from kinfolk.errors import PluginError, Refused
+from kinfolk.expr import ceil_div, field
+from kinfolk.fields import ExactInt, launch_field
+from kinfolk.hooks import hookimpl
+from kinfolk.ir import Kernel, build_kernel
+from kinfolk.ir.ops import control, lanes, memory
+from kinfolk.ir.types import F32, I32, PointerType
+from kinfolk.matrix import MatrixCatalog
+from kinfolk.parameters import Parameter
+from kinfolk.plan import Argument, Axis, Binding, Launch, Plan
+from kinfolk.plugins.composition import Composition
+from kinfolk.plugins.discovery import Offer
+from kinfolk.plugins.loading import Loaded
+from kinfolk.refusal import Limit, Refusal
+from kinfolk.request import Request
+from kinfolk.spec import Spec
+from kinfolk.usage import Usage
+from kinfolk_runtime.artifact import Artifact, CompiledKernel
+from kinfolk_runtime.verify import verify
+
+WAVE = 64
+
+
+@attrs.frozen(kw_only=True)
+class DoubleRequest(Request):
+    family: ClassVar[str] = "double"
+    factor: int = attrs.field(default=2, validator=ExactInt())
+    count: int = launch_field(default=100, validator=ExactInt(minimum=0))
+
+
+@attrs.frozen(kw_only=True)
+class DoubleSpec(Spec):
+    factor: int = attrs.field(validator=ExactInt())
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (
+            Parameter(name="x", type=PointerType(F32), alignment=4),
+            Parameter(name="y", type=PointerType(F32), access="write", alignment=4),
+            Parameter(name="count", type=I32),
+        )
+
+
+def vector(name: str, role: Any, access: Any) -> Binding:
+    return Binding(name=name, role=role, dtype="f32", shape=(Axis(field("count")),), alignment=4, access=access)
+
+
+def plan(request: DoubleRequest, arch: Arch) -> Plan:
+    pointers = [Argument(name, "pointer", name) for name in ("x", "y")]
+    launch = Launch(
+        spec=DoubleSpec(factor=request.factor),
+        grid=(ceil_div(field("count"), WAVE), 1, 1),
+        block=WAVE,
+        arguments=(*pointers, Argument("count", "i32", field("count"))),
+    )
+    bindings = (vector("x", "input", "read"), vector("y", "output", "write"))
+    return Plan(request=request, launches=(launch,), bindings=bindings, outputs=("y",))
+
+
+CAPABILITY = (Limit("double.factor", "cannot", "factor", field("factor") <= 4, because="b", remedy="r"),)
+
+
+class Family:
+    """y = factor * x. `error` is added to the factor, `past` reads past the end, `first` is the element begun at."""
+
+    def __init__(self, *, error: float = 0.0, past: int = 0, first: int = 0, gate: Iterable[Refusal] = ()) -> None:
+        self.error, self.past, self.first, self.gate = error, past, first, tuple(gate)
+        self.extra: tuple[Finding, ...] = ()
+        self.expected_name = "y"
+
+    @hookimpl
+    def kinfolk_request_type(self) -> type[Request]:
+        return DoubleRequest
+
+    @hookimpl
+    def kinfolk_candidates(self) -> tuple[Candidate, ...]:
+        return (
+            Candidate(
+                name="double.plain",
+                priority=1,
+                plugin="double",
+                capability=CAPABILITY,
+                plan=plan,
+                specs=lambda arch, flavor: (DoubleSpec(factor=factor) for factor in range(1, 5)),
+            ),
+        )
+
+    @hookimpl
+    def kinfolk_emit_ir(self, spec: Spec, arch: Arch) -> Kernel:
+        assert isinstance(spec, DoubleSpec)
+
+        def body(x: Any, y: Any, count: Any) -> None:
+            index = lanes.block_id(axis=0) * WAVE + lanes.thread_id() + self.first
+
+            def store() -> tuple[()]:
+                value = memory.load(memory.offset(x, index + self.past)) * (spec.factor + self.error)
+                memory.store(memory.offset(y, index), value)
+                return ()
+
+            control.if_else(index < count, store)
+
+        return build_kernel(spec.symbol(), spec.parameters(), arch=arch, block=WAVE, body=body)
+
+    @hookimpl
+    def kinfolk_scenarios(self, request: Request) -> tuple[Scenario, ...]:
+        assert isinstance(request, DoubleRequest)
+
+        def scenario(name: str, asked: DoubleRequest) -> Scenario:
+            return Scenario(
+                name=name,
+                about="normal numbers",
+                request=asked,
+                build=lambda generator: {"x": generator.standard_normal(asked.count, np.float32)},
+            )
+
+        return (scenario("as asked", request), scenario("one", attrs.evolve(request, count=1)))
+
+    @hookimpl
+    def kinfolk_reference(self, request: Request, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        assert isinstance(request, DoubleRequest)
+        value = request.factor * inputs["x"].astype(np.float64)
+        return {self.expected_name: Expected(value, Tolerance(np.full(value.shape, 1e-6)))}
+
+    @hookimpl
+    def kinfolk_check_outputs(self) -> tuple[Finding, ...]:
+        return self.extra
+
+
+class ArchPlugin:
+    @hookimpl
+    def kinfolk_arch(self) -> Arch:
+        return Arch(
+            name="toy",
+            target_ids=("toy",),
+            wave_size=WAVE,
+            facts={"max_grid_x": 16, "max_grid_y": 1, "max_grid_z": 1},
+            matrix=MatrixCatalog(()),
+            lower_kernel=lambda *_: pytest.fail("nothing is lowered here"),
+            read_usage=lambda *_: pytest.fail("nothing is read here"),
+        )
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """How to verify a family without an LLVM: its kernels are emitted and run, and their figures made up."""
+
+    def compile_plan(planned: Plan, *, composition: Composition) -> Artifact:
+        family = composition.family_plugin  # type: ignore[attr-defined]
+        if family.gate:
+            raise Refused("gated", family.gate)
+        return Artifact(plan=planned, kernels=tuple(compiled(launch.spec, composition) for launch in planned.launches))
+
+    monkeypatch.setattr("kinfolk_runtime.verify.compile_plan", compile_plan)
+
+    def runs(family: Family, request: DoubleRequest | None = None, **options: Any) -> Any:
+        def loaded(kind: str, name: str, plugin: object) -> Loaded:
+            return Loaded(Offer(kind=kind, name=name, value=name, distribution=name, version="0"), plugin)
+
+        composition = Composition(loaded("family", "double", family), loaded("arch", "toy", ArchPlugin()))
+        composition.family_plugin = family  # type: ignore[attr-defined]
+        return verify(request or DoubleRequest(), "toy", composition=composition, **options)
+
+    return runs
+
+
+def compiled(spec: Spec, composition: Composition) -> CompiledKernel:
+    usage = Usage(symbol=spec.symbol(), target="toy", scratch_bytes=0, scratch_ops=0, figures={"registers": 3})
+    module = LoweredModule(symbol=spec.symbol(), text="", triple="", cpu="toy")
+    return CompiledKernel(
+        spec=spec,
+        arch="toy",
+        flavor="llvm22",
+        kernel=composition.emit(spec),
+        module=module,
+        object=b"",
+        object_sha256="",
+        usage=usage,
+        toolchain="made-up",
+        key="",
+    )
+
+
+def test_a_right_kernel_passes_on_every_scenario(run):
+    started = []
+    report = run(Family(), started=lambda name, count: started.append((name, count)))
+    assert report.status == "pass"
+    assert started == [("as asked", 2), ("one", 2)] == [(each.name, 2) for each in report.scenarios]
+    assert (report.candidate, report.executor, report.margin) == ("double.plain", "simulator", 0.0)
+    [kernel] = report.kernels
+    assert kernel.to_dict()["registers"] == 3 and kernel.toolchain == "made-up"
+
+
+FAULTS = {
+    "tolerance": {"error": 1e-5},
+    "untouched": {"first": 1},
+    "simulation": {"past": 1},
+}
+
+
+@pytest.mark.parametrize("code", FAULTS)
+def test_a_planted_fault_is_a_finding(run, code):
+    report = run(Family(**FAULTS[code]))
+    assert report.status == "fail"
+    assert all(code in [finding.code for finding in scenario.findings] for scenario in report.scenarios)
+    assert '"status": "fail"' in report.to_json()
+
+
+def test_an_error_within_the_tolerance_is_a_margin(run):
+    report = run(Family(error=2.0**-22))
+    assert report.status == "pass" and 0.0 < report.margin <= 1.0
+
+
+def test_a_finding_of_the_family_fails_the_run(run):
+    family = Family()
+    family.extra = (Finding("odd", "y", "is odd"),)
+    assert run(family).status == "fail"
+
+
+def test_a_refused_request_is_reported_and_nothing_runs(run):
+    report = run(Family(), DoubleRequest(factor=5))
+    assert (report.status, report.candidate, report.scenarios) == ("refused", None, ())
+    assert [refusal.code for refusal in report.refusals] == ["double.factor"]
+
+
+def test_a_kernel_outside_the_gate_is_refused(run):
+    words = {"limit": "0", "because": "b", "remedy": "r", "plugin": "p"}
+    refusal = Refusal(code="resources.scratch_bytes", kind="cannot", field="scratch_bytes", value=8, **words)
+    report = run(Family(gate=[refusal]))
+    assert (report.status, report.refusals, report.candidate) == ("refused", (refusal,), "double.plain")
+
+
+def test_named_scenarios_run_alone(run):
+    assert [each.name for each in run(Family(), scenarios=["one"]).scenarios] == ["one"]
+    assert run(Family(), scenarios=[]).status == "fail"
+    with pytest.raises(ValueError, match="no scenario two; there are: as asked, one"):
+        run(Family(), scenarios=["one", "two"])
+
+
+def test_an_unknown_engine_is_refused_by_name(run):
+    with pytest.raises(ValueError, match="engine is 'warp', known: reference"):
+        run(Family(), engine="warp")
+
+
+def test_a_reference_that_leaves_an_output_out_is_the_plugins_fault(run):
+    family = Family()
+    family.expected_name = "z"
+    with pytest.raises(PluginError, match="gives None for y"):
+        run(family)
+
+
+def test_every_order_of_waves_gives_the_same_report(run):
+    assert run(Family(), order_seed=7).to_dict() == run(Family()).to_dict()
