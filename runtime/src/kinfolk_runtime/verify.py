@@ -74,13 +74,12 @@ def verify(
         artifact = compile_plan(plan, composition=composition)
     except Refused as refused:
         return attrs.evolve(report, refusals=refused.refusals)
-    run = _Run(composition, artifact, runner)
     chosen = _chosen(composition.scenarios(request), scenarios)
     results: list[ScenarioReport] = []
     for scenario in chosen:
         if started:
             started(scenario.name, len(chosen))
-        results.append(run.scenario(scenario))
+        results.append(run_scenario(composition, artifact, scenario, runner))
     return attrs.evolve(report, scenarios=tuple(results), kernels=kernel_reports(artifact.kernels))
 
 
@@ -117,6 +116,13 @@ def _chosen(offered: Sequence[Any], wanted: Iterable[str] | None) -> tuple[Scena
     if unknown := sorted(names - set(known)):
         raise ValueError(f"no scenario {', '.join(unknown)}; there are: {', '.join(known) or 'none'}")
     return tuple(scenario for scenario in offered if scenario.name in names)
+
+
+def run_scenario(
+    composition: Composition, artifact: Artifact, scenario: Scenario, executor: Executor
+) -> ScenarioReport:
+    """Run one scenario of an artifact's request and judge its outputs; what goes wrong on the way is a finding."""
+    return _Run(composition, artifact, executor).scenario(scenario)
 
 
 @attrs.frozen(eq=False)
@@ -185,4 +191,4 @@ def _comparisons(plan: Plan, memory: Mapping[str, Array], expected: Mapping[str,
         yield compare(name, plan.binding(name).dtype, memory[name], reference)
 
 
-__all__ = ["kernel_reports", "verify"]
+__all__ = ["kernel_reports", "run_scenario", "verify"]

@@ -1,0 +1,280 @@
+"""Faults planted in the decode kernel, each in the way it is made in practice, and the check that must see it.
+
+The simulator and the reference judge the emitted kernel, the gate what the compiler made of it, the artifact its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+from kinfolk.check import ScenarioReport, numpy_dtype
+from kinfolk.dispatch import dispatch
+from kinfolk.errors import KinfolkError, Refused
+from kinfolk.ir import Kernel, Operation
+from kinfolk.ir.meaning import Matrix, OperandMap
+from kinfolk.ir.op import OpDef
+from kinfolk.ir.ops import arithmetic, convert, memory
+from kinfolk.ir.types import I64
+from kinfolk.matrix import Atom
+from kinfolk.plan import Plan
+from kinfolk.plugins.composition import Composition, compose
+from kinfolk.tile import paging, softmax
+from kinfolk_mla.decode import epilogue, kernel
+from kinfolk_mla.request import MlaRequest
+from kinfolk_mla.spec import MlaDecodeSpec
+from kinfolk_runtime.artifact import Artifact, ArtifactError
+from kinfolk_runtime.compilation import compile as compile_plan
+from kinfolk_runtime.compilation import compile_specs
+from kinfolk_runtime.simulator.buffers import SparseBuffer
+from kinfolk_runtime.simulator.engine import Simulator
+from kinfolk_runtime.simulator.fault import KernelFault
+from kinfolk_runtime.verify import run_scenario
+
+pytestmark = pytest.mark.simulate
+
+REQUEST = MlaRequest(
+    num_heads=16,
+    num_seqs=2,
+    total_q=2,
+    max_seqlen_q=1,
+    max_seqlen_k=40,
+    absorbed_query=True,
+    kv_lora_rank=512,
+    rope_dim=64,
+    nope_dim=128,
+    v_dim=128,
+    page_size=16,
+    num_pages=8,
+    dtype="bf16",
+    kv_dtype="bf16",
+    causal=True,
+    scale=192**-0.5,
+)
+Patch = pytest.MonkeyPatch
+BF16 = numpy_dtype("bf16")
+
+
+@pytest.fixture(scope="module")
+def composition() -> Composition:
+    return compose("mla", "gfx942")
+
+
+@pytest.fixture(scope="module")
+def artifact() -> Artifact:
+    return compile_plan(dispatch(REQUEST, "gfx942"))
+
+
+def judged(composition: Composition, artifact: Artifact, emitted: Kernel, scenario: str) -> ScenarioReport:
+    """Run one scenario of the request on `emitted` in place of the artifact's kernel."""
+    planted = attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], kernel=emitted),))
+    (chosen,) = [each for each in composition.scenarios(REQUEST) if each.name == scenario]
+    return run_scenario(composition, planted, chosen, Simulator())
+
+
+def emitted(composition: Composition, artifact: Artifact) -> Kernel:
+    return composition.emit(artifact.kernels[0].spec)
+
+
+def test_the_kernel_without_a_fault_passes_each_scenario_used_here(
+    composition: Composition, artifact: Artifact
+) -> None:
+    for scenario in sorted({case[1] for case in FAULTS}):
+        report = judged(composition, artifact, emitted(composition, artifact), scenario)
+        assert report.status == "pass", (scenario, report.findings)
+
+
+def swapped_operands(patch: Patch) -> None:
+    patch.setattr(Atom, "__call__", lambda self, a, b, c: self.op(b, a, c))
+
+
+def mask_off_by_one(patch: Patch) -> None:
+    def mask(scores: Sequence[Any], keys: Sequence[Any], valid: Any) -> list[Any]:
+        return softmax.mask_scores(scores, keys, valid + 1)
+
+    patch.setattr(kernel, "mask_scores", mask)
+
+
+def no_mask(patch: Patch) -> None:
+    patch.setattr(kernel, "mask_scores", lambda scores, keys, valid: list(scores))
+
+
+def dropped_rescale(patch: Patch) -> None:
+    patch.setattr(kernel, "scale_accumulators", lambda accumulators, factor: list(accumulators))
+
+
+def dropped_rescale_of_the_total(patch: Patch) -> None:
+    whole = softmax.OnlineSoftmax.raise_maximum
+
+    def raised(self: softmax.OnlineSoftmax, state: softmax.RowState, tile_maximum: Any) -> Any:
+        new, factor = whole(self, state, tile_maximum)
+        return softmax.RowState(new.maximum, state.total), factor
+
+    patch.setattr(softmax.OnlineSoftmax, "raise_maximum", raised)
+
+
+def infinity_not_handled(patch: Patch) -> None:
+    def finish(self: softmax.OnlineSoftmax, state: softmax.RowState) -> tuple[Any, Any]:
+        total = softmax.across_lanes(state.total, self.masks, arithmetic.fadd)
+        logarithm = arithmetic.log2(total) * softmax.LN_2
+        return arithmetic.rcp(total), arithmetic.fma(state.maximum, self.scale, logarithm)
+
+    patch.setattr(softmax.OnlineSoftmax, "finish", finish)
+
+
+def masked_scores_read_as_finite(patch: Patch) -> None:
+    """The old sentinel: scores at or below -1e30 count as masked, and the maximum starts there."""
+    patch.setattr(softmax, "LOWEST", -1e30)
+
+
+def row_not_written(patch: Patch) -> None:
+    stores = memory.view_store
+    count = iter(range(1 << 20))
+    patch.setattr(epilogue.memory, "view_store", lambda *given: None if next(count) == 5 else stores(*given))
+
+
+def bad_page_not_counted(patch: Patch) -> None:
+    patch.setattr(kernel, "count_refused_pages", lambda work, refused: None)
+
+
+def page_id_not_checked(patch: Patch) -> None:
+    whole = paging.PageTable.resolve
+
+    def resolve(self: paging.PageTable, identifier: Any, tile: Any) -> Any:
+        return whole(attrs.evolve(self, num_pages=self.num_pages + 1), identifier, tile)
+
+    patch.setattr(paging.PageTable, "resolve", resolve)
+
+
+FAULTS: list[tuple[Callable[[Patch], None], str]] = [
+    (swapped_operands, "ragged"),
+    (mask_off_by_one, "page_plus_one"),
+    (mask_off_by_one, "ragged"),
+    (no_mask, "single_key"),
+    (dropped_rescale, "spike"),
+    (dropped_rescale_of_the_total, "spike"),
+    (infinity_not_handled, "empty"),
+    (masked_scores_read_as_finite, "extreme"),
+    (row_not_written, "ragged"),
+    (bad_page_not_counted, "bad_pages"),
+    (page_id_not_checked, "bad_pages"),
+]
+
+
+@pytest.mark.parametrize(("plant", "scenario"), FAULTS, ids=lambda case: getattr(case, "__name__", case))
+def test_a_fault_in_the_emitter_fails_its_scenario(
+    plant: Callable[[Patch], None],
+    scenario: str,
+    composition: Composition,
+    artifact: Artifact,
+    monkeypatch: Patch,
+) -> None:
+    plant(monkeypatch)
+    faulty = emitted(composition, artifact)
+    monkeypatch.undo()
+    report = judged(composition, artifact, faulty, scenario)
+    assert report.status == "fail"
+
+
+def operations(emitted_kernel: Kernel, name: str) -> Iterator[Operation]:
+    return (operation for operation in emitted_kernel.walk() if operation.name == name)
+
+
+def test_a_wrong_lane_map_fails(composition: Composition, artifact: Artifact) -> None:
+    """The lanes' rows of C as an out-of-date table has them: the emitter believes one map, the hardware has another."""
+    faulty = emitted(composition, artifact)
+    (name,) = {operation.name for operation in faulty.walk() if isinstance(operation.definition.meaning, Matrix)}
+    for operation in operations(faulty, name):
+        operation.definition = with_rows_of_c_exchanged(operation.definition)
+    assert judged(composition, artifact, faulty, "ragged").status == "fail"
+
+
+def with_rows_of_c_exchanged(definition: OpDef) -> OpDef:
+    shape = definition.meaning
+    assert isinstance(shape, Matrix)
+    lane, slot = np.indices(shape.c.rows.shape)
+    rows = OperandMap(4 * slot + lane // 16, shape.c.columns)
+    return attrs.evolve(definition, meaning=attrs.evolve(shape, c=rows))
+
+
+# A page of the latent cache holds 8,192 elements: the id from which the product no longer fits 31 bits.
+FIRST_WIDE_PAGE = 1 << 18
+
+
+def one_key_at_page(spec: MlaDecodeSpec, page: int) -> dict[str, Any]:
+    """Return kernel arguments for one key, alone in a cache of more than 4 GiB at `page`."""
+    cache: dict[str, Any] = {}
+    for name, width in (("c_kv", spec.latent_width), ("k_rope", spec.rope_width)):
+        row = np.ones((1, width), np.float32).astype(BF16)
+        held = SparseBuffer(
+            size=(page + 1) * 16 * width * 2, ranges={page * 16 * width * 2: row.view(np.uint8).ravel()}
+        )
+        cache[name] = held
+    heads = spec.num_heads
+    return cache | {
+        "qa": np.zeros((1, heads, 576), BF16),
+        "cu_seqlens_q": np.array([0, 1], np.int32),
+        "cu_seqlens_k": np.array([0, 1], np.int32),
+        "block_table": np.array([[page]], np.int32),
+        "status": np.zeros(1, np.int32),
+        "out": np.zeros((1, heads, 512), BF16),
+        "lse": np.zeros((1, heads), np.float32),
+        "scale": 1.0,
+        "block_table_stride": 1,
+        "num_pages": page + 1,
+    }
+
+
+def narrow_page_product(patch: Patch, *, claimed: bool) -> None:
+    def view(self: paging.Page, cache: Any, row_elements: int, page_size: int) -> Any:
+        product = arithmetic.mul(self.identifier, page_size * row_elements, nsw=claimed)
+        pointer = memory.offset(cache, convert.sext(product, to=I64))
+        return memory.bound(pointer, self.rows * row_elements)
+
+    patch.setattr(paging.Page, "view", view)
+
+
+@pytest.mark.parametrize("page", [FIRST_WIDE_PAGE - 1, FIRST_WIDE_PAGE, (1 << 19) + 3])
+def test_pages_on_both_sides_of_the_edge_are_read(composition: Composition, artifact: Artifact, page: int) -> None:
+    arguments = one_key_at_page(artifact.kernels[0].spec, page)
+    Simulator().launch(emitted(composition, artifact), (1, 1, 1), arguments)
+    assert (arguments["out"].astype(np.float32) == 1).all()
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_a_page_id_multiplied_in_32_bits_fails_past_the_edge(
+    composition: Composition, artifact: Artifact, monkeypatch: Patch, claimed: bool
+) -> None:
+    narrow_page_product(monkeypatch, claimed=claimed)
+    faulty = emitted(composition, artifact)
+    below = one_key_at_page(artifact.kernels[0].spec, FIRST_WIDE_PAGE - 1)
+    Simulator().launch(faulty, (1, 1, 1), below)
+    assert (below["out"].astype(np.float32) == 1).all()
+    with pytest.raises(KernelFault):
+        Simulator().launch(faulty, (1, 1, 1), one_key_at_page(artifact.kernels[0].spec, FIRST_WIDE_PAGE))
+
+
+@pytest.mark.compile
+def test_scratch_in_the_compiled_code_is_refused(composition: Composition, artifact: Artifact) -> None:
+    """Everything of the query in registers, and reads far ahead: more than the registers of two workgroups hold."""
+    greedy = attrs.evolve(artifact.kernels[0].spec, parked_query_reads=0, key_read_ahead=8, value_read_ahead=4)
+    with pytest.raises(Refused, match="scratch"):
+        compile_specs([greedy], "llvm22", composition=composition)
+
+
+@pytest.mark.compile
+def test_a_wrong_binary_swapped_into_the_artifact_is_refused(artifact: Artifact) -> None:
+    other: Plan = dispatch(attrs.evolve(REQUEST, num_heads=32), "gfx942")
+    wrong = compile_plan(other).kernels[0]
+    right = artifact.kernels[0]
+    swapped = attrs.evolve(right, object=wrong.object)
+    consistent = attrs.evolve(swapped, object_sha256=wrong.object_sha256)
+    artifact.check()
+    with pytest.raises(ArtifactError, match="it was exchanged"):
+        attrs.evolve(artifact, kernels=(swapped,)).check()
+    with pytest.raises(KinfolkError, match=f"holds no kernel {right.symbol}"):
+        attrs.evolve(artifact, kernels=(consistent,)).check()
