@@ -57,7 +57,7 @@ class Toolchain(Protocol):
 
     @property
     def flavors(self) -> tuple[str, ...]:
-        """The flavors it serves, for example `("llvm22",)`."""
+        """The registered flavors it takes, oldest first; the last is of its own generation or the nearest below."""
         ...
 
     def compile(self, job: CompileJob) -> Compiled:

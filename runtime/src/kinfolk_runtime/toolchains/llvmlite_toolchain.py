@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from kinfolk.errors import ToolError
 from kinfolk_runtime.toolchains.base import Compiled, CompileJob
+from kinfolk_runtime.toolchains.generation import served_flavors
 from kinfolk_runtime.toolchains.pool import WORKER_FILE, WorkerError, WorkerPool
 
 
@@ -23,16 +24,16 @@ class LlvmliteToolchain:
     more than `timeout_seconds` is stopped and fails.
     """
 
-    name = "llvmlite"
-
     def __init__(
         self,
         interpreter: str = sys.executable,
         *,
+        name: str = "llvmlite",
         workers: int | None = None,
         timeout_seconds: float = 300.0,
         worker_command: Sequence[str] | None = None,
     ) -> None:
+        self.name = name
         self._command = tuple(worker_command or (interpreter, str(WORKER_FILE)))
         self._size = workers or core_count()
         self._timeout_seconds = timeout_seconds
@@ -46,8 +47,8 @@ class LlvmliteToolchain:
 
     @property
     def flavors(self) -> tuple[str, ...]:
-        """The one flavor of this LLVM generation, such as `llvm22`."""
-        return (f"llvm{self._versions()['llvm'].partition('.')[0]}",)
+        """The flavors that this generation of LLVM reads."""
+        return served_flavors(int(self._versions()["llvm"].partition(".")[0]))
 
     def compile(self, job: CompileJob) -> Compiled:
         """Verify the IR and generate code once, twice when assembly is wanted too. Raises ToolError."""
@@ -85,7 +86,7 @@ class LlvmliteToolchain:
             versions = pool.versions
         except WorkerError as error:
             raise ToolError(f"the llvmlite toolchain does not start: {error} [{self._said(pool)}]") from error
-        if not {"llvmlite", "llvm"} <= set(versions):
+        if not {"llvmlite", "llvm"} <= set(versions) or not str(versions["llvm"]).partition(".")[0].isdecimal():
             raise ToolError(f"the llvmlite toolchain says no version, only {versions!r} [{self._said(pool)}]")
         return versions
 
