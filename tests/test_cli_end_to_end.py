@@ -1,0 +1,164 @@
+"""The command line as installed, in processes of its own: a DeepSeek-V3 decode request from question to verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KINFOLK = Path(sys.executable).parent / "kinfolk"
+REQUEST = {
+    "num_heads": "128",
+    "num_seqs": "3",
+    "total_q": "3",
+    "max_seqlen_q": "1",
+    "max_seqlen_k": "777",
+    "absorbed_query": "true",
+}
+DEFAULTS = {
+    "kv_lora_rank": 512,
+    "rope_dim": 64,
+    "nope_dim": 128,
+    "v_dim": 128,
+    "page_size": 16,
+    "num_pages": 3 * 49,
+    "dtype": "bf16",
+    "kv_dtype": "bf16",
+    "causal": True,
+    "scale": 192**-0.5,
+}
+FIGURES = {
+    *("symbol", "spec_digest", "arch", "vgpr", "agpr", "sgpr", "lds_bytes", "scratch_bytes", "scratch_ops", "parked"),
+    *("waves_per_simd", "workgroups_per_cu", "toolchain"),
+}
+
+
+def kinfolk(*words, **environment):
+    env = {**os.environ, **environment}
+    return subprocess.run([KINFOLK, *words], capture_output=True, text=True, env=env, check=False)
+
+
+def ask(verb, *flags, **changed):
+    fields = [f"{name}={value}" for name, value in {**REQUEST, **changed}.items()]
+    return kinfolk(verb, "mla", "--arch", "gfx942", *flags, *fields)
+
+
+@pytest.mark.simulate
+def test_verify_passes_and_its_document_keeps_the_schema():
+    done = ask("verify", "--json")
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["schema"], document["status"]) == (0, "kinfolk.report/1", "pass")
+    assert document.keys() == {
+        *("schema", "status", "family", "arch", "flavor", "candidate", "executor"),
+        *("request", "scenarios", "kernels", "refusals"),
+    }
+    assert document["request"].items() >= {"num_heads": 128, "max_seqlen_k": 777, **DEFAULTS}.items()
+    [kernel] = document["kernels"]
+    assert kernel.keys() >= FIGURES
+    assert (kernel["scratch_bytes"], kernel["scratch_ops"]) == (0, 0)
+    names = {scenario["name"] for scenario in document["scenarios"]}
+    assert names >= {"ragged", "spike", "empty", "single_key", "exact_page", "page_plus_one", "extreme"}
+    for scenario in document["scenarios"]:
+        assert (scenario["status"], scenario["findings"]) == ("pass", [])
+        assert {output["name"] for output in scenario["outputs"]} == {"out", "lse"}
+        assert all(0 <= output["margin"] <= 1 for output in scenario["outputs"])
+
+
+@pytest.mark.simulate
+def test_one_scenario_alone_for_people():
+    done = ask("verify", "--scenario", "exact_page", max_seqlen_k="64")
+    assert done.returncode == 0
+    assert "filled in: kv_lora_rank=512 rope_dim=64" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("pass: 1 scenario on 1 kernel; the largest margin is 0.")
+    assert done.stderr == ""
+
+
+@pytest.mark.simulate
+@pytest.mark.parametrize("heads", [16, 48, 112])
+def test_heads_that_leave_waves_idle(heads):
+    done = ask("verify", "--json", "--scenario", "page_plus_one", num_heads=heads, max_seqlen_k="40")
+    assert json.loads(done.stdout)["status"] == "pass"
+
+
+@pytest.mark.parametrize("verb", ["verify", "why"])
+@pytest.mark.parametrize(
+    "changed, code",
+    [
+        ({"num_heads": "True"}, "request.num_heads.type"),
+        ({"num_heads": "2.0"}, "request.num_heads.type"),
+        ({"page_size": "48"}, "mla.decode.page_size"),
+        ({"num_heads": "24"}, "mla.decode.num_heads"),
+    ],
+)
+def test_a_value_that_is_not_served_is_refused(verb, changed, code):
+    done = ask(verb, "--json", **changed)
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["status"]) == (1, "refused")
+    [row] = document["refusals"]
+    [(field, text)] = changed.items()
+    assert (row["code"], row["field"], str(row["value"])) == (code, field, text)
+    assert all(row[name] for name in ("limit", "because", "remedy", "plugin"))
+    told = ask(verb, **changed).stdout
+    assert f"{field} is {text}, supported: {row['limit']} ({row['because']}). {row['remedy']}" in told
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("verify", "mla", "--arch", "gfx942", "num_head=3"), "Did you mean num_heads?"),
+        (("verfy",), "Did you mean verify?"),
+        (("verify", "mla"), "Missing option '--arch'"),
+    ],
+)
+def test_an_unknown_word_is_exit_status_2(words, said):
+    done = kinfolk(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_ir_is_the_same_in_processes_of_different_hash_seeds():
+    words = ["emit", "mla", "--arch", "gfx942", *(f"{name}={value}" for name, value in REQUEST.items())]
+    first, second = (kinfolk(*words, PYTHONHASHSEED=seed).stdout for seed in ("1", "2"))
+    assert "gfx942.mfma" in first or "amdgcn" in first
+    assert first == second
+
+
+@pytest.mark.compile
+def test_every_stage_is_emitted(tmp_path):
+    for stage, mark in (("llvm", "define amdgpu_kernel void @mla_decode"), ("asm", "v_mfma_f32_16x16x16")):
+        assert mark in ask("emit", "--stage", stage).stdout
+    assert ask("emit", "--stage", "object", "-o", str(tmp_path / "k.o")).returncode == 0
+    assert (tmp_path / "k.o").read_bytes().startswith(b"\x7fELF")
+
+
+@pytest.mark.compile
+def test_resources_of_every_family_on_every_arch_pass():
+    done = kinfolk("resources", "--json")
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["status"]) == (0, "pass")
+    assert len(document["kernels"]) >= 8
+    for kernel in document["kernels"]:
+        assert kernel.keys() >= FIGURES
+        assert kernel["scratch_bytes"] == kernel["scratch_ops"] == 0
+        assert kernel["workgroups_per_cu"] >= 2 and kernel["vgpr"] + kernel["agpr"] <= 256
+
+
+@pytest.mark.compile
+def test_the_doctor_finds_this_installation_sound():
+    done = kinfolk("doctor", "--json")
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["status"]) == (0, "pass")
+    states = {(check["group"], check["name"]): check["state"] for check in document["checks"]}
+    assert states["target", "gfx942"] == states["flavor", "llvm22"] == states["executor", "simulator"] == "ok"
+
+
+@pytest.mark.simulate
+def test_the_demo_passes(root):
+    done = subprocess.run([sys.executable, root / "demos/spine.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for words in ("DeepSeek-V3", "Kimi-K2", "mla.decode: admitted", "scratch_bytes", "All pass"):
+        assert words in done.stdout
