@@ -1,4 +1,4 @@
-"""What the tests of core share."""
+"""What the tests of core share. Test folders are no packages, so modules beside the tests are made importable here."""
 
 import importlib.util
 import sys
@@ -8,12 +8,20 @@ from types import ModuleType
 import pytest
 
 
+def _importable(name: str) -> ModuleType:
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+_importable("ir_evaluation")
+_importable("ir_samples")
+
+
 @pytest.fixture(scope="session")
 def samples() -> ModuleType:
-    """The kernels of `ir_samples.py`, which lies beside the tests and is no package."""
-    if "ir_samples" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("ir_samples", Path(__file__).with_name("ir_samples.py"))
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["ir_samples"] = module
-        spec.loader.exec_module(module)
-    return sys.modules["ir_samples"]
+    """The kernels of `ir_samples.py`."""
+    return _importable("ir_samples")

@@ -12,6 +12,7 @@ from kinfolk.ir.types import BufferType, PointerType, ScalarType, Type, VectorTy
 from kinfolk.ir.value import Kernel, Operation, Region, Value
 
 _COLD = '!8 = !{!"branch_weights", i32 1, i32 1000}'
+_ENTRY = "entry.0"  # names made up here have a dot, which those of parameters never have
 _SCALARS = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
 
 
@@ -44,7 +45,7 @@ class FunctionWriter:
         self._globals: list[str] = []
         self._fresh = 0
         self._label = 0
-        self.block = "entry"
+        self.block = _ENTRY
         self._scopes = _alias_scopes(kernel)
 
     @property
@@ -121,7 +122,7 @@ class FunctionWriter:
     def new_label(self, hint: str) -> str:
         """Return a block label nothing has yet."""
         self._label += 1
-        return f"{hint}{self._label}"
+        return f"{hint}.{self._label}"
 
     def start_block(self, label: str) -> None:
         """Begin a block; what is written next belongs to it."""
@@ -166,7 +167,18 @@ class FunctionWriter:
             _COLD,
         ]
         return "\n".join(
-            [*head, *self._globals, "", define, "entry:", *self._lines, *tail, *self._scopes.metadata(), *metadata, ""]
+            [
+                *head,
+                *self._globals,
+                "",
+                define,
+                f"{_ENTRY}:",
+                *self._lines,
+                *tail,
+                *self._scopes.metadata(),
+                *metadata,
+                "",
+            ]
         )
 
     def name_parameters(self) -> None:
@@ -185,6 +197,8 @@ def lower_function(kernel: Kernel, target: Target, llvm: int) -> FunctionWriter:
 
 def _declared(argument: str) -> str:
     """Return the type an argument is declared with: `i32 immarg 4` and `i32 4` are both i32."""
+    if argument.startswith("<"):
+        return argument[: argument.index(">") + 1]
     return argument.rsplit(" ", 1)[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,17 +27,22 @@ def _lower_constant(w: LlvmWriter, op: Operation) -> None:
     w.alias(op.results[0], literal(bits, to))
 
 
+def _as_double(bits: int) -> int:
+    """Return the bits of an f32 as those of the equal f64; a NaN keeps its payload and stays quiet or signaling."""
+    sign, rest = bits >> 31 << 63, bits & 0x7FFFFFFF
+    if rest > 0x7F800000:
+        return sign | 0x7FF << 52 | (rest & 0x7FFFFF) << 29
+    (value,) = struct.unpack("<f", rest.to_bytes(4, "little"))
+    return sign | int.from_bytes(struct.pack("<d", value), "little")
+
+
 def literal(bits: int, type_: ScalarType) -> str:
     """Return an LLVM constant with these storage bits."""
-    import struct
-
     match type_.name:
         case "i1":
             return "true" if bits else "false"
         case "f32":
-            (value,) = struct.unpack("<f", bits.to_bytes(4, "little"))
-            wide = int.from_bytes(struct.pack("<d", value), "little")
-            return f"0x{wide:016X}"
+            return f"0x{_as_double(bits):016X}"
         case "f64":
             return f"0x{bits:016X}"
         case "f16":
