@@ -17,11 +17,17 @@ def _importable(name: str) -> ModuleType:
     return sys.modules[name]
 
 
-_importable("ir_evaluation")
-_importable("ir_samples")
+for _name in ("ir_evaluation", "ir_samples"):
+    _importable(_name)
 
 
 @pytest.fixture(scope="session")
 def samples() -> ModuleType:
     """The kernels of `ir_samples.py`."""
     return _importable("ir_samples")
+
+
+@pytest.fixture(scope="session")
+def host() -> object:
+    """The compiler for this host; only its users import it, with LLVM."""
+    return _importable("ir_host").Host()

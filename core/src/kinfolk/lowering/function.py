@@ -166,20 +166,8 @@ class FunctionWriter:
             "!0 = !{}",
             _COLD,
         ]
-        return "\n".join(
-            [
-                *head,
-                *self._globals,
-                "",
-                define,
-                f"{_ENTRY}:",
-                *self._lines,
-                *tail,
-                *self._scopes.metadata(),
-                *metadata,
-                "",
-            ]
-        )
+        body = [define, f"{_ENTRY}:", *self._lines, *tail]
+        return "\n".join([*head, *self._globals, "", *body, *self._scopes.metadata(), *metadata, ""])
 
     def name_parameters(self) -> None:
         """Name the kernel's parameters as declared."""
