@@ -37,6 +37,12 @@ FIGURES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path_factory):
+    """Keep what is compiled out of the user's own cache."""
+    monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "kinfolk-cache"))
+
+
 def kinfolk(*words, **environment):
     env = {**os.environ, **environment}
     return subprocess.run([KINFOLK, *words], capture_output=True, text=True, env=env, check=False)

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kinfolk.cli.probing import Row
+from kinfolk.errors import ToolError
 from kinfolk.plugins.faults import State
 from kinfolk_runtime.cli import doctor, health
 from kinfolk_runtime.cli.health import Check
@@ -40,7 +41,7 @@ def test_without_executor_and_toolchain_the_host_is_broken():
     found = checks()
     assert found["executor", "any"].failed
     assert found["flavor", "llvm22"].failed
-    assert not found["flavor", "llvm20"].failed and "LLVM 20" in found["flavor", "llvm20"].remedy
+    assert not found["flavor", "llvm20"].failed and "doctor --install llvm20" in found["flavor", "llvm20"].remedy
 
 
 def test_a_distribution_of_another_version_fails_and_names_the_right_one(monkeypatch):
@@ -60,17 +61,38 @@ def test_a_library_that_is_missing_fails_and_says_who_wants_it(monkeypatch):
 
 @pytest.mark.parametrize(
     "said, state",
-    [("echo 'LLD 22.1.8'", "ok"), ("echo 'LLD 23.0.0'", "ok"), ("echo 'LLD 14.0.6'", "broken"), ("exit 3", "broken")],
+    [
+        ("echo 'LLD 22.1.8'", "ok"),
+        ("echo 'LLD 23.0.0'", "ok"),
+        ("echo 'LLD 14.0.6'", "missing"),
+        ("exit 3", "missing"),
+    ],
 )
 def test_a_tool_counts_from_the_default_flavors_generation_on(monkeypatch, tmp_path, said, state):
     tool = tmp_path / "ld.lld"
     tool.write_text(f"#!/bin/sh\n{said}\n")
     tool.chmod(0o755)
-    monkeypatch.setattr(health.shutil, "which", lambda name: str(tool) if name == "ld.lld" else None)
+    monkeypatch.setattr(
+        "kinfolk_runtime.toolchains.tool.paths_on_host", lambda name: [tool] if name == "ld.lld" else []
+    )
     found = checks()["tool", "ld.lld"]
     assert (found.state, found.failed) == (state, False)
     assert "apt install lld-22" in found.remedy or state == "ok"
     assert checks()["tool", "llvm-objdump"].state == "missing"
+
+
+def test_a_toolchain_that_does_not_start_is_told_with_its_remedy(monkeypatch):
+    def refuse(name):
+        raise ToolError("it is not installed. Run: this")
+
+    monkeypatch.setattr("kinfolk_runtime.toolchains.host.named_toolchain", refuse)
+    found = checks(row("toolchain", "llvmlite20"))["llvm", "llvmlite20"]
+    assert (found.state, found.failed, found.remedy) == ("missing", False, "it is not installed. Run: this")
+
+
+def test_only_what_is_offered_can_be_installed():
+    result = CliRunner().invoke(doctor.command, ["--install", "llvm7"])
+    assert (result.exit_code, "llvm20 can" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("required, status", [(True, 1), (False, 0)])

@@ -147,8 +147,9 @@ class PaperToolchain:
 
 
 @pytest.fixture
-def composed(monkeypatch):
+def composed(monkeypatch, tmp_path_factory):
     """Return a function that makes `rows` on `paper`, with a spec space, all that is installed."""
+    monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.setattr("kinfolk.plugins.loading.usable", lambda kind: ("rows",) if kind == "family" else ("paper",))
     for module in ("spec_space", "compilation", "toolchains.host"):
         monkeypatch.setattr(f"kinfolk_runtime.{module}.toolchain_for", lambda flavor: PaperToolchain())

@@ -12,10 +12,19 @@ from kinfolk_runtime.cli.progress import progress
 SCHEMA: Final = "kinfolk.doctor/1"
 
 
+def _installable(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    from kinfolk_runtime.toolchains.llvm20 import FLAVOR
+
+    if value not in (None, FLAVOR):
+        raise click.BadParameter(f"{value!r} cannot be installed; {FLAVOR} can.")
+    return value
+
+
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help=f"Print a document ({SCHEMA}).")
+@click.option("--install", callback=_installable, metavar="llvm20", help="First install this: the LLVM of a flavor.")
 @click.pass_context
-def command(ctx: click.Context, as_json: bool) -> None:
+def command(ctx: click.Context, as_json: bool, install: str | None) -> None:
     """Say what is installed, which versions, whether LLVM compiles for every arch, and how to mend what does not.
 
     What is missing and optional is no failure. Exit status 1 when something that is needed is missing or broken.
@@ -23,6 +32,12 @@ def command(ctx: click.Context, as_json: bool) -> None:
     from kinfolk.cli.probing import probed_rows
     from kinfolk_runtime.cli.health import Check, health
 
+    if install is not None:
+        from kinfolk_runtime.toolchains.llvm20 import install_llvm20
+
+        with progress(f"installing {install}"):
+            python = install_llvm20()
+        click.echo(f"installed {install}: {python}", err=True)
     checks: list[Check] = []
     with progress("examining") as step:
         for check in health(probed_rows(20.0)):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import platform
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -13,11 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import attrs
 
 from kinfolk._version import __version__
-from kinfolk.errors import KinfolkError
+from kinfolk.errors import KinfolkError, ToolError
+from kinfolk_runtime.storage import storage_root
+from kinfolk_runtime.toolchains.llvm20 import REMEDY as INSTALL_LLVM20
 
 if TYPE_CHECKING:
     from kinfolk.cli.probing import Row
     from kinfolk_runtime.toolchains.base import Toolchain
+
+REMEDIES: Final = {"llvm20": INSTALL_LLVM20, "llvm22": "pip install --force-reinstall 'llvmlite>=0.50,<0.51'"}
+"""What brings a toolchain of a flavor."""
 
 State = Literal["ok", "missing", "broken"]
 META: Final = "kinfolk"
@@ -56,6 +59,7 @@ def health(rows: Iterable[Row]) -> Iterator[Check]:
 
     plugins = tuple(rows)
     yield _python()
+    yield Check(group="host", name="storage", found=str(storage_root()))
     for note in catalog().notes:
         yield Check(group="host", name="note", found=note)
     ours = _ours()
@@ -71,7 +75,7 @@ def health(rows: Iterable[Row]) -> Iterator[Check]:
     yield from _flavors(toolchains)
     for row in plugins:
         if row.kind == "arch" and row.state == "ok":
-            yield _target(row.name, toolchains)
+            yield _target(row.name)
     executors = [row.name for row in plugins if row.kind == "executor" and row.state == "ok"]
     if not executors:
         yield Check(
@@ -82,7 +86,7 @@ def health(rows: Iterable[Row]) -> Iterator[Check]:
             found="nothing runs kernels here",
             remedy="Install kinfolk-runtime again: it brings the simulator.",
         )
-    yield from (_tool(*each) for each in TOOLS)
+    yield from _tools()
 
 
 def _python() -> Check:
@@ -170,15 +174,15 @@ def _plugin(row: Row, ours: tuple[str, ...]) -> Check:
 
 
 def _toolchain(row: Row, usable: list[Toolchain]) -> Check:
-    """Return whether a toolchain's LLVM starts; one that does is added to `usable`."""
+    """Return whether a toolchain's LLVM starts, which no single one must; one that does is added to `usable`."""
     from kinfolk_runtime.toolchains.host import named_toolchain
 
     try:
         toolchain = named_toolchain(row.name)
-        found = f"{toolchain.build}, takes {' and '.join(toolchain.flavors)}"
+        taken = " and ".join(toolchain.flavors) or "no flavor that is known"
+        found = f"{toolchain.build}, takes {taken}"
     except KinfolkError as error:
-        remedy = f"{error} Install {row.distribution} again."
-        return Check(group="llvm", name=row.name, state="broken", required=False, remedy=remedy)
+        return Check(group="llvm", name=row.name, state="missing", remedy=str(error))
     usable.append(toolchain)
     return Check(group="llvm", name=row.name, found=found)
 
@@ -189,65 +193,56 @@ def _flavors(toolchains: list[Toolchain]) -> Iterator[Check]:
 
     for flavor in flavors():
         serving = [toolchain.build for toolchain in toolchains if flavor.name in toolchain.flavors]
-        remedy = (
-            f"Only --flavor {flavor.name} needs it: a second Python with an llvmlite of LLVM {flavor.rank}, "
-            "offered as a toolchain by an entry point in kinfolk.toolchains."
-        )
-        if flavor.name == DEFAULT_FLAVOR:
-            remedy = "pip install --force-reinstall 'llvmlite>=0.50,<0.51'"
+        required = flavor.name == DEFAULT_FLAVOR
+        mend = REMEDIES.get(flavor.name, "Install a toolchain of that LLVM generation.")
         yield Check(
             group="flavor",
             name=flavor.name,
             state="ok" if serving else "missing",
-            required=flavor.name == DEFAULT_FLAVOR,
+            required=required,
             found=", ".join(serving),
-            remedy="" if serving else remedy,
+            remedy="" if serving else mend if required else f"Only --flavor {flavor.name} needs it: {mend}",
         )
 
 
-def _target(arch: str, toolchains: list[Toolchain]) -> Check:
+def _target(arch: str) -> Check:
     """Return whether an empty kernel compiles for an arch."""
     from kinfolk.flavor import DEFAULT_FLAVOR, flavor_named
     from kinfolk.ir import build_kernel
     from kinfolk.plugins.loading import load
     from kinfolk_runtime.artifact import compile_job
+    from kinfolk_runtime.toolchains.host import toolchain_for
 
-    serving = [toolchain for toolchain in toolchains if DEFAULT_FLAVOR in toolchain.flavors]
     try:
         found: Any = load("arch", arch).plugin
         target = found.kinfolk_arch()
         kernel = build_kernel("doctor", (), arch=target, block=target.wave_size, body=lambda: None)
         module = target.lower(kernel, None, flavor_named(DEFAULT_FLAVOR).rank)
-        if not serving:
-            return Check(group="target", name=arch, state="missing", remedy="See the flavor above.")
-        usage = target.usage(serving[0].compile(compile_job(module)).object, module.symbol)
+        toolchain = toolchain_for(DEFAULT_FLAVOR)
+        usage = target.usage(toolchain.compile(compile_job(module)).object, module.symbol)
     except Exception as error:  # noqa: BLE001 - whatever a stranger's arch raises is a row like any other
         return Check(group="target", name=arch, state="broken", remedy=f"{type(error).__name__}: {error}")
-    return Check(group="target", name=arch, found=f"{module.triple} {usage.target}, an empty kernel compiles")
+    return Check(
+        group="target",
+        name=arch,
+        found=f"{toolchain.build} compiles an empty kernel for {module.triple} {usage.target}",
+    )
 
 
-TOOLS: Final = (
-    ("ld.lld", "Only linked code objects need it. Debian: apt install lld-{rank}"),
-    ("llvm-objdump", "Only reading machine code needs it. Debian: apt install llvm-{rank}"),
-)
-"""Optional tools of LLVM, and what brings each."""
-
-
-def _tool(name: str, remedy: str) -> Check:
-    """Return whether a tool of the default flavor's generation, or a later one, is there."""
+def _tools() -> Iterator[Check]:
+    """Yield whether LLVM's optional programs are there, of the default flavor's generation or a later one."""
     from kinfolk.flavor import DEFAULT_FLAVOR, flavor_named
+    from kinfolk_runtime.toolchains.tool import find_tool, paths_on_host
 
     rank = flavor_named(DEFAULT_FLAVOR).rank
-    remedy = remedy.format(rank=rank)
-    old = ""
-    for path in filter(None, map(shutil.which, (f"{name}-{rank}", name))):
+    remedies = {
+        "ld.lld": f"Only linked code objects need it. Debian: apt install lld-{rank}",
+        "llvm-objdump": f"Only reading machine code needs it. Debian: apt install llvm-{rank}",
+    }
+    for name, remedy in remedies.items():
         try:
-            said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
-        except (OSError, subprocess.SubprocessError) as error:
-            return Check(group="tool", name=name, state="broken", found=str(error), remedy=remedy)
-        version = re.search(r"(?:LLD|LLVM version) (\d+)[.\d]*", said)
-        found = f"{path}: {version[0]}" if version else path
-        if version and int(version[1]) >= rank:
-            return Check(group="tool", name=name, found=found)
-        old = old or f"{found}, older than LLVM {rank}"
-    return Check(group="tool", name=name, state="broken" if old else "missing", found=old, remedy=remedy)
+            tool = find_tool(name, paths_on_host(name), oldest=rank)
+        except ToolError as error:
+            yield Check(group="tool", name=name, state="missing", found=str(error), remedy=remedy)
+        else:
+            yield Check(group="tool", name=name, found=f"{tool.path}, {tool.vendor} {tool.version}")
