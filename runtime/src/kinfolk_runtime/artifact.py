@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -91,13 +91,18 @@ class CompiledKernel:
     spec: Spec
     arch: str
     flavor: str
-    kernel: Kernel = attrs.field(repr=False)
+    _kernel: Kernel | Callable[[], Kernel] = attrs.field(repr=False, eq=False, alias="kernel")
     module: LoweredModule = attrs.field(repr=False)
     object: bytes = attrs.field(repr=False)
     object_sha256: str
     usage: Usage
     toolchain: str
     key: str
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel's IR; emitted when it is first asked for where the LLVM IR was in the cache."""
+        return self._kernel if isinstance(self._kernel, Kernel) else self._kernel()
 
     @property
     def symbol(self) -> str:

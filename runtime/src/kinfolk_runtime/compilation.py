@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from kinfolk.arch import LoweredModule
 from kinfolk.errors import InternalError, ToolError
 from kinfolk.plan import Plan
 from kinfolk.spec import Spec
@@ -18,10 +17,11 @@ from kinfolk_runtime.artifact import (
     check_arguments,
     compile_job,
     composition_of,
-    lower_spec,
     refuse,
     sha256,
 )
+from kinfolk_runtime.cache.lowered import lowered
+from kinfolk_runtime.cache.objects import ObjectEntry
 from kinfolk_runtime.toolchains.base import Toolchain
 from kinfolk_runtime.toolchains.host import toolchain_for
 
@@ -35,10 +35,11 @@ _objects: Final[dict[str, Future[bytes]]] = {}
 def compile(plan: Plan, *, composition: Composition | None = None, toolchain: Toolchain | None = None) -> Artifact:  # noqa: A001
     """Compile every launch of a dispatched plan and gate what came out.
 
-    Needs no GPU. By default the composition is the one the plan was dispatched through, and the toolchain the host's for
-    the plan's flavor. A kernel this process compiled before is not compiled again.
-    Raises ToolError where no toolchain of this host takes the flavor or a kernel does not compile, and Refused, with
-    kernel and figures, where the gate does.
+    Needs no GPU. By default the composition is the one the plan was dispatched through, and the toolchain the host's
+    for the plan's flavor. A kernel this process compiled before is not compiled again, nor one that is in the cache and
+    is what it claims to be.
+    Raises ToolError where no toolchain of this host takes the flavor or a kernel does not compile, Refused, with kernel
+    and figures, where the gate does, and CacheError where KINFOLK_CACHE_DIR is set to what cannot be a folder.
     """
     if not plan.arch or not plan.flavor:
         raise InternalError("compile takes a plan that dispatch returned: this one names no arch and no flavor")
@@ -72,10 +73,11 @@ def compile_spec(
     spec: Spec, flavor: str, *, composition: Composition, toolchain: Toolchain, gated: bool = True
 ) -> CompiledKernel:
     """Compile one spec; without `gated`, figures outside the gate are left to the caller to report."""
-    kernel, module = lower_spec(composition, spec, flavor)
+    kernel, module = lowered(composition, spec, flavor)
     arch, build = composition.arch, toolchain.build
     key = artifact_key(module, arch=arch.name, flavor=flavor, toolchain=build)
-    code = _object(key, module, toolchain)
+    place = ObjectEntry(key=key, module=module, arch=arch, flavor=flavor, toolchain=build)
+    code = _object(place, toolchain)
     usage = arch.usage(code, module.symbol)
     check_arguments(usage, spec)
     if gated:
@@ -94,16 +96,16 @@ def compile_spec(
     )
 
 
-def _object(key: str, module: LoweredModule, toolchain: Toolchain) -> bytes:
-    """Return the object of a key, compiled once however many threads ask; a failure is not kept."""
+def _object(place: ObjectEntry, toolchain: Toolchain) -> bytes:
+    """Return the object of a key, looked up or compiled once however many threads ask; a failure is not kept."""
     ours: Future[bytes] = Future()
-    found = _objects.setdefault(key, ours)
+    found = _objects.setdefault(place.key, ours)
     if found is not ours:
         return found.result()
     try:
-        ours.set_result(toolchain.compile(compile_job(module)).object)
+        ours.set_result(place.get(lambda: toolchain.compile(compile_job(place.module)).object))
     except BaseException as error:
-        del _objects[key]
+        del _objects[place.key]
         ours.set_exception(error)
         raise
     return ours.result()
