@@ -254,7 +254,7 @@ def _check_tensor(binding: Binding, held: Tensor, scope: Scope) -> None:
     steps = held.element_strides
     for axis, (found, expr) in enumerate(zip(steps, binding.strides(), strict=True)):
         wanted = expr.integer(scope)
-        if held.shape[axis] > 1 and found != wanted:
+        if held.array.size and held.shape[axis] > 1 and found != wanted:
             raise BindError(
                 f"{name}: the stride of axis {axis} is {found} elements, {wanted} is needed; "
                 f"its strides are {tuple(steps)}. Pass a copy in that layout (numpy.ascontiguousarray)."
@@ -271,6 +271,8 @@ def _check_tensor(binding: Binding, held: Tensor, scope: Scope) -> None:
 def _check_written(name: str, held: Tensor) -> None:
     if not held.array.flags.writeable:
         raise BindError(f"{name} is written, the array given is read-only. Pass a writable one.")
+    if held.array.size == 0:
+        return
     reach = 0
     for step, extent in sorted(zip(held.element_strides, held.shape, strict=True)):
         if extent > 1 and step <= reach:

@@ -43,6 +43,7 @@ def row_softmax_scenarios(request: RowSoftmaxRequest) -> tuple[Scenario, ...]:
         _scenario(request, "rising", "every step raises the maximum", 2 * BLOCK + 5, _rising),
         _scenario(request, "constant", "equal scores, far from 0", 333, _constant),
         _scenario(request, "extreme", "the largest finite scores of both signs", 300, _extreme),
+        _scenario(request, "no_rows", "nothing to do", 100, rows=0),
         _scenario(request, "masked", "-inf in parts of rows, and in all of one", BLOCK + 77, _masked),
     )
 
