@@ -9,9 +9,10 @@ import attrs
 import numpy as np
 
 from kinfolk.ir.meaning import LaneFunction, LanePermutation
-from kinfolk.ir.numpy_lanes import Array, NumpyAlgebra, NumpyLane, constant_array
-from kinfolk.ir.types import DataType, ScalarType, component_count, element_type
-from kinfolk_runtime.simulator.trace import PLACE, Node, Recorder, leaf, shape_of, written
+from kinfolk.ir.numpy_lanes import Array, NumpyAlgebra
+from kinfolk.ir.types import DataType, component_count, element_type
+from kinfolk_runtime.simulator.source import compiled
+from kinfolk_runtime.simulator.trace import PLACE, Node, Recorder, leaf, shape_of
 from kinfolk_runtime.simulator.wave import Unmet, Wave
 
 if TYPE_CHECKING:
@@ -163,24 +164,20 @@ def _evaluator(group: _Group, recorder: Recorder, types: list[DataType], sources
         return lambda m, r: pick(r)
     columns = dict(zip(_leaves([node]), group.columns, strict=True))
     roots = [*(condition for condition, _ in recorder.requirements), node]
-    taken = [
-        (element_type(types[place[0]]), _pick(columns.get(place, [place]), types, sources)) for place in _leaves(roots)
-    ]
-    text, constants = written(node, recorder.requirements)
-    space: dict[str, Any] = {name: _materialized(value) for name, value in constants.items()}
-    exec(text, space)
-    run: Run = space["run"]
-    if len(taken) == 1:
-        ((type_, pick),) = taken
-        return lambda m, r: run(m, [NumpyLane(type_, pick(r))]).data
-    if len(taken) == 2:
-        (type_a, pick_a), (type_b, pick_b) = taken
-        return lambda m, r: run(m, [NumpyLane(type_a, pick_a(r)), NumpyLane(type_b, pick_b(r))]).data
-    return lambda m, r: run(m, [NumpyLane(type_, pick(r)) for type_, pick in taken]).data
+    leaves = _leaves(roots)
+    run = compiled(node, recorder.requirements, leaves)
+    picks = [_pick(columns.get(place, [place]), types, sources) for place in leaves]
+    if len(picks) == 1:
+        (pick,) = picks
+        return lambda m, r: run(m, pick(r))
+    if len(picks) == 2:
+        pick_a, pick_b = picks
+        return lambda m, r: run(m, pick_a(r), pick_b(r))
+    return lambda m, r: run(m, *[pick(r) for pick in picks])
 
 
 def _leaves(roots: Sequence[Node]) -> list[Place]:
-    """Return the leaves below the roots in order of their first use, as `shape_of` and `written` meet them."""
+    """Return the leaves below the roots in order of their first use, as `shape_of` meets them."""
     found: list[Place] = []
     seen: set[int] = set()
 
@@ -197,13 +194,6 @@ def _leaves(roots: Sequence[Node]) -> list[Place]:
     for root in roots:
         visit(root)
     return found
-
-
-def _materialized(value: Any) -> Any:
-    if isinstance(value, tuple):
-        _, number, type_ = cast("tuple[str, Any, ScalarType]", value)
-        return NumpyLane(type_, constant_array(number, type_))
-    return value
 
 
 def _filled(data: Array, count: int) -> Array:
@@ -225,12 +215,20 @@ def permutation(
         moved: list[Array] = []
         for operand, lanes in chosen:
             _check_lanes(w, op, lanes)
-            value: Array = r[sources[operand]]
-            moved.append(value if value.shape[1] == 1 else value.take(lanes, axis=1))
+            moved.append(_taken([r[slot] for slot in sources], operand, lanes))
         for target, value in zip(targets, moved, strict=True):
             r[target] = value
 
     return step
+
+
+def _taken(values: list[Array], operand: Any, lanes: Any) -> Array:
+    """Return what each lane reads: lane `lanes[l]` of one operand, or of the operand that lane l reads."""
+    if isinstance(operand, int):
+        value = values[operand]
+        return value if value.shape[1] == 1 else value.take(lanes, axis=1)
+    full = [value if value.shape[1] != 1 else value.repeat(len(lanes), axis=1) for value in values]
+    return np.stack(full)[operand, :, lanes].T
 
 
 def _check_lanes(w: Wave, op: Operation, lanes: Any) -> None:

@@ -6,7 +6,7 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -15,8 +15,7 @@ from kinfolk.errors import InternalError
 from kinfolk.ir.types import I1, I32, ScalarType
 
 FIRST = "of the first operand"
-_METHODS: dict[str, ScalarType | str | int] = {
-    # What type each method of the algebra gives: fixed, the first operand's, or its argument at an index.
+METHODS: dict[str, ScalarType | str | int] = {
     "const": 1,
     "where": "of the second operand",
     "bits": 1,
@@ -40,13 +39,17 @@ _METHODS: dict[str, ScalarType | str | int] = {
     "thread_id": I32,
     "block_id": I32,
 }
+"""The methods of the algebra, and what type each gives: a fixed one, an operand's, or its argument at an index."""
 PLACE = frozenset({"lane_id", "wave_id", "thread_id", "block_id"})
 """Methods whose value depends on where the wave is."""
 
 
 @attrs.frozen(eq=False)
 class Node:
-    """One step of a lane function, with the operators of `Lane`; a leaf names an operand and a component of it."""
+    """One step of a lane function, with the operators of `Lane`; a leaf names an operand and a component of it.
+
+    A shift by 0 and an or with a constant 0 are no steps.
+    """
 
     type: ScalarType
     name: str
@@ -71,13 +74,14 @@ class Node:
         return self._operator("&", other)
 
     def __or__(self, other: Any) -> Node:
-        return self._operator("|", other)
+        nothing = self.name == "const" and self.arguments[0] == 0 and isinstance(other, Node)
+        return other if nothing else self._operator("|", other)
 
     def __xor__(self, other: Any) -> Node:
         return self._operator("^", other)
 
     def __lshift__(self, other: Any) -> Node:
-        return self._operator("<<", other)
+        return self if type(other) is int and other == 0 else self._operator("<<", other)
 
     def __lt__(self, other: Any) -> Node:
         return self._operator("<", other, I1)
@@ -117,11 +121,13 @@ class Recorder:
         self.requirements.append((condition, why))
 
     def __getattr__(self, name: str) -> Callable[..., Node]:
-        if name not in _METHODS:
+        if name not in METHODS:
             raise AttributeError(f"the lane algebra has no {name!r}")
-        gives = _METHODS[name]
+        gives = METHODS[name]
 
         def build(*arguments: Any) -> Node:
+            if name == "lshr" and type(arguments[1]) is int and arguments[1] == 0:
+                return arguments[0]
             if isinstance(gives, ScalarType):
                 type_ = gives
             elif isinstance(gives, int):
@@ -163,63 +169,3 @@ def shape_of(root: Node) -> Shape:
         return (node.name, node.type.name, *(key(argument) for argument in node.arguments))
 
     return Shape(key(root), tuple(leaves))
-
-
-def written(root: Node, requirements: Sequence[tuple[Node, str]]) -> tuple[str, dict[str, Any]]:
-    """Return a Python function `run(m, x)` of the graph as text, and the constants it names.
-
-    `x` are the leaves as lanes, in order of their first use from the requirements and then from the root.
-    """
-    lines: list[str] = []
-    names: dict[int, str] = {}
-    constants: dict[str, Any] = {}
-    leaves = 0
-
-    def constant(value: Any, type_: ScalarType | None) -> str:
-        if isinstance(value, ScalarType) or type_ is None:
-            return _kept(constants, value)
-        return _kept(constants, ("const", value, type_))
-
-    def name(node: Any, type_: ScalarType | None) -> str:
-        nonlocal leaves
-        if not isinstance(node, Node):
-            return constant(node, type_)
-        if id(node) in names:
-            return names[id(node)]
-        if node.name == "leaf":
-            text = f"x[{leaves}]"
-            leaves += 1
-        else:
-            text = _call(node, name)
-        names[id(node)] = f"v{len(names)}"
-        lines.append(f"    {names[id(node)]} = {text}")
-        return names[id(node)]
-
-    for condition, why in requirements:
-        held = name(condition, None)
-        lines.append(f"    m.require({held}, {why!r})")
-    result = name(root, None)
-    body = "\n".join([*lines, f"    return {result}"])
-    return f"def run(m, x):\n{body}\n", constants
-
-
-def _kept(constants: dict[str, Any], value: Any) -> str:
-    for known, held in constants.items():
-        if repr(held) == repr(value):
-            return known
-    constants[f"c{len(constants)}"] = value
-    return f"c{len(constants) - 1}"
-
-
-def _call(node: Node, name: Callable[[Any, ScalarType | None], str]) -> str:
-    first = node.arguments[0] if node.arguments else None
-    if node.name == "const":
-        return name(node.arguments[0], node.type)
-    if node.name in _METHODS:
-        number = first.type if isinstance(first, Node) else None
-        if node.name == "block_id":
-            number = None
-        return f"m.{node.name}({', '.join(name(argument, number) for argument in node.arguments)})"
-    assert isinstance(first, Node)
-    a, b = name(first, None), name(node.arguments[1], first.type)
-    return f"{a}.{node.name}({b})" if node.name in ("eq", "ne") else f"{a} {node.name} {b}"
