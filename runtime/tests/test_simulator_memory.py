@@ -10,6 +10,7 @@ from kinfolk.ir.ops import control, convert, lanes, memory
 from kinfolk.ir.types import BF16, F32, I16, I32, I64
 from kinfolk.parameters import Parameter
 from kinfolk_runtime.simulator import Buffer, KernelFault, SparseBuffer
+from kinfolk_runtime.simulator.buffers import Unavailable
 
 N = Parameter(name="n", type=I32)
 
@@ -305,3 +306,25 @@ def test_arguments_are_checked(toy, declare):
     toy.run(kernel, x, (1 << 31) - 1)
     for wrong in ((x,), (x, 1 << 31), (x, 1.0), (3, 1), (np.broadcast_to(np.float32(0), 4), 1)):
         assert fault(toy, kernel, *wrong).kind == "argument"
+
+
+@pytest.mark.parametrize("shape, picks", [((3, 8, 16), (1, 2, 1)), ((3, 8, 16), (2, 1, 3)), ((2, 5, 7), (1, 1, 2))])
+def test_gaps_are_found_at_every_depth(shape, picks):
+    """By each byte: those of the array's own elements can be read, the others cannot."""
+    whole = np.zeros(shape, np.uint16)
+    part = whole[tuple(slice(0, None, step) for step in picks)][..., :-1]
+    buffer = Buffer(part)
+    mine = np.zeros(buffer.size // 2, np.bool_)
+    np.lib.stride_tricks.as_strided(mine, part.shape, [step // 2 for step in part.strides])[...] = True
+    offsets = np.arange(buffer.size // 2)[None, :] * 2
+    with pytest.raises(Unavailable) as caught:
+        buffer.read(offsets, np.dtype(np.uint16))
+    assert (caught.value.wrong[0] == ~mine).all()
+    assert (buffer.read(offsets[:, mine], np.dtype(np.uint16)) == 0).all()
+
+
+def test_rows_that_share_elements_and_rows_without_gaps_are_read_anywhere():
+    flat = np.arange(6, dtype=np.uint16)
+    for rows in (np.lib.stride_tricks.sliding_window_view(flat, 3), flat.reshape(2, 3), flat.reshape(3, 2).T):
+        got = Buffer(rows).read(np.arange(6)[None, :] * 2, np.dtype(np.uint16))
+        assert (got == flat).all()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -72,7 +72,7 @@ class Buffer:
         self._views: dict[np.dtype[Any], Units] = {}
         self._marks: Bytes | None = None if initialized else np.zeros(self.size, np.uint8)
         self._mark_views: dict[np.dtype[Any], Units] = {}
-        self._gaps = None if span_is_whole(array) else _gaps(array, self.size)
+        self._gaps = _gap_finder(array)
         self.writeable = array.flags.writeable
 
     def initialized_bytes(self) -> npt.NDArray[np.bool_]:
@@ -90,15 +90,15 @@ class Buffer:
             self._mark_views[plain] = marks[: self.size // plain.itemsize * plain.itemsize].view(plain)
         return self._mark_views[plain]
 
-    def _refuse_gaps(self, offsets: Offsets, unit: np.dtype[Any]) -> None:
+    def _refuse_gaps(self, offsets: Offsets) -> None:
         if self._gaps is not None:
-            wrong = self._gaps[offsets]
+            wrong = self._gaps(offsets)
             if wrong.any():
                 raise Unavailable(wrong, "touches bytes between the rows of")
 
     def read(self, offsets: Offsets, unit: np.dtype[Any]) -> Units:
         index = offsets // unit.itemsize
-        self._refuse_gaps(offsets, unit)
+        self._refuse_gaps(offsets)
         if self._marks is not None:
             marks = self._mark_view(self._marks, unit).take(index)
             wrong = marks != np.iinfo(marks.dtype).max
@@ -108,7 +108,7 @@ class Buffer:
 
     def write(self, offsets: Offsets, values: Units) -> None:
         index = offsets // values.dtype.itemsize
-        self._refuse_gaps(offsets, values.dtype)
+        self._refuse_gaps(offsets)
         self._view(values.dtype)[index] = values
         if self._marks is not None:
             view = self._mark_view(self._marks, values.dtype)
@@ -119,16 +119,33 @@ class Buffer:
         np.add.at(self._view(values.dtype), offsets // values.dtype.itemsize, np.broadcast_to(values, offsets.shape))
 
 
-def span_is_whole(array: npt.NDArray[Any]) -> bool:
-    """Return whether every byte of an array's span belongs to one of its elements."""
-    return array.nbytes == span_bytes(array)
+def _gap_finder(array: npt.NDArray[Any]) -> Callable[[Offsets], npt.NDArray[np.bool_]] | None:
+    """Return what says of byte offsets whether they lie between rows; None where every byte belongs to an element.
 
+    Rows that overlap, as of a sliding window, have no gaps that could be told from the strides.
+    """
+    axes = sorted(
+        ((step, n) for step, n in zip(array.strides, array.shape, strict=True) if n > 1 and step), reverse=True
+    )
+    reach = array.itemsize
+    whole = True
+    for step, n in reversed(axes):
+        if step < reach:
+            return None
+        whole &= step == reach
+        reach = step * (n - 1) + reach
+    if whole:
+        return None
 
-def _gaps(array: npt.NDArray[Any], size: int) -> npt.NDArray[np.bool_]:
-    gaps = np.ones(size, np.bool_)
-    shape, strides = (*array.shape, array.itemsize), (*array.strides, 1)
-    np.lib.stride_tricks.as_strided(gaps, shape, strides)[...] = False
-    return gaps
+    def between(offsets: Offsets) -> npt.NDArray[np.bool_]:
+        rest, outside = offsets, np.zeros(offsets.shape, np.bool_)
+        for step, n in axes:
+            index = rest // step
+            outside |= index >= n
+            rest = rest - index * step
+        return outside | (rest >= array.itemsize)
+
+    return between
 
 
 class SparseBuffer:
