@@ -12,6 +12,7 @@ from kinfolk.errors import KinfolkError
 from kinfolk.ir.op import OpDef, OpTable
 from kinfolk.ir.ops import CORE_OPS
 from kinfolk.matrix import MatrixCatalog
+from kinfolk.roles import check_roles
 
 if TYPE_CHECKING:
     from kinfolk.ir.value import Kernel
@@ -42,9 +43,10 @@ class Arch:
     """One instruction set. Families ask it for facts and atoms, never for its name.
 
     `facts` are numbers and flags in the units of their names (`lds_bytes`, `compute_units`); they read as attributes
-    too. `target_ids` are the compiler's names of it. `ops` are its own ops, `lacking` portable ops it does not have
-    with what to use instead. `lower_kernel(kernel, arch, spec, llvm)` writes LLVM IR for an LLVM generation;
-    `read_usage(object, symbol, arch)` reads what the compiler produced.
+    too. `target_ids` are the compiler's names of it. `ops` are its own ops, `roles` says what some of them are good for
+    (`kinfolk.roles`), `lacking` names portable ops it does not have with what to use instead.
+    `lower_kernel(kernel, arch, spec, llvm)` writes LLVM IR for an LLVM generation; `read_usage(object, symbol, arch)`
+    reads what the compiler produced.
     """
 
     name: str
@@ -53,9 +55,13 @@ class Arch:
     facts: Mapping[str, Fact]
     matrix: MatrixCatalog
     ops: tuple[OpDef, ...] = ()
+    roles: Mapping[str, OpDef] = attrs.field(factory=dict[str, OpDef])
     lacking: Mapping[str, str] = attrs.field(factory=dict[str, str])
     lower_kernel: Callable[[Kernel, Arch, Spec | None, int], LoweredModule]
     read_usage: Callable[[bytes, str, Arch], Usage]
+
+    def __attrs_post_init__(self) -> None:
+        check_roles(self.name, self.roles, self.ops)
 
     @cached_property
     def op_table(self) -> OpTable:

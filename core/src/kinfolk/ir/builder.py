@@ -33,6 +33,11 @@ def current_builder() -> Builder:
     return builder
 
 
+def op_in_role(role: str) -> OpDef | None:
+    """Return the op that the arch being built for has in a role of `kinfolk.roles`; None where it has none."""
+    return current_builder().roles.get(role)
+
+
 def constant(value: int | float, type_: DataType) -> Value:
     """Return a constant of the kernel being built."""
     return current_builder().constant(value, type_)
@@ -62,8 +67,15 @@ _FORMATS = {"f64": "<d", "f32": "<f", "f16": "<e"}
 class Builder:
     """Appends ops to the region it stands in. Constants are made once and stand at the start of the kernel."""
 
-    def __init__(self, table: OpTable, arch_name: str, lacks: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        table: OpTable,
+        arch_name: str,
+        lacks: Callable[[str], str | None],
+        roles: Mapping[str, OpDef] | None = None,
+    ) -> None:
         self.table = table
+        self.roles = roles or {}
         self._arch_name = arch_name
         self._lacks = lacks
         self._region: Region | None = None
@@ -239,7 +251,7 @@ def build_kernel(
 
     if block % arch.wave_size or block <= 0:
         raise IRError(f"{name}: block is {block} threads, a whole number of waves of {arch.wave_size} is needed")
-    builder = Builder(arch.op_table, arch.name, arch.lacks)
+    builder = Builder(arch.op_table, arch.name, arch.lacks, arch.roles)
     region = Region(tuple(parameter_type(parameter) for parameter in parameters))
     outer = getattr(_local, "builder", None)
     _local.builder = builder

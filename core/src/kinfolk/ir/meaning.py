@@ -32,10 +32,11 @@ class LanePermutation:
     """Each lane takes all components of an operand from another lane.
 
     `sources(wave_size, active, **attributes)` gives, per result, an array [wave_size] of source lanes and the operand
-    they are read from. `active` is the mask of active lanes. Reading an inactive lane is an error.
+    they are read from: one number, or an array [wave_size] where lanes read different operands (of one type). `active`
+    is the mask of active lanes. Reading an inactive lane is an error.
     """
 
-    sources: Callable[..., tuple[tuple[int, LaneIndex], ...]]
+    sources: Callable[..., tuple[tuple[int | LaneIndex, LaneIndex], ...]]
 
 
 @attrs.frozen
@@ -43,11 +44,14 @@ class MemoryAccess:
     """Memory is read or written at an address in elements, consecutive components at consecutive elements.
 
     `exchange(wave_size, lane, component)` is for reads that hand elements to other lanes: it gives the (lane,
-    component) whose loaded element lands there.
+    component) whose loaded element lands there. `stage` reads global memory or a view and writes workgroup memory
+    without passing registers: its last two operands are the buffer and the element index in it, equal on all lanes, at
+    which lane 0's elements go; lane l's go `l * count` further. What it writes has arrived once the wave has waited
+    (`wait`, attribute `outstanding`: how many of the wave's latest stagings may still be on their way).
     """
 
     space: Literal["global", "view", "workgroup"]
-    action: Literal["load", "store", "atomic_add", "allocate", "offset", "bound"]
+    action: Literal["load", "store", "atomic_add", "stage", "wait", "allocate", "offset", "bound"]
     exchange: Callable[[int, LaneIndex, LaneIndex], tuple[LaneIndex, LaneIndex]] | None = None
 
 

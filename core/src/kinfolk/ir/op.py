@@ -155,6 +155,8 @@ _ACCESSES: dict[str, frozenset[Effect]] = {
     "load": frozenset[Effect]({"reads"}),
     "store": frozenset[Effect]({"writes"}),
     "atomic_add": frozenset[Effect]({"reads", "writes"}),
+    "stage": frozenset[Effect]({"reads", "writes"}),
+    "wait": frozenset[Effect]({"writes"}),
 }
 
 

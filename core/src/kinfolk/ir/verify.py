@@ -113,9 +113,11 @@ class _Verifier:
     def _permutation(self, operation: Operation, meaning: LanePermutation) -> None:
         """Every lane reads from a lane of the wave."""
         waves = self._kernel.wave_size
-        for _, lanes in meaning.sources(waves, np.ones(waves, np.bool_), **operation.attributes):
+        for operand, lanes in meaning.sources(waves, np.ones(waves, np.bool_), **operation.attributes):
             if lanes.shape != (waves,) or lanes.min() < 0 or lanes.max() >= waves:
                 self._fail(operation, f"reads lane {lanes.max()}, a wave has {waves} lanes")
+            if not set(np.unique(operand).tolist()) <= set(range(len(operation.operands))):
+                self._fail(operation, f"reads operands {np.unique(operand).tolist()}, it has {len(operation.operands)}")
 
     def _fail(self, operation: Operation, message: str) -> NoReturn:
         raise IRError(f"{self._kernel.name}: {operation.name}: {message} (at {operation.location})")

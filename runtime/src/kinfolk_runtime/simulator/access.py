@@ -27,8 +27,14 @@ class Transfer:
     Values cross between their storage (bool for i1, 8-byte scalars) and units here.
     """
 
-    def __init__(self, op: Operation, role: Literal["load", "store", "atomic_add"], unit_limit: int = 8) -> None:
-        data = cast("DataType", op.results[0].type if role == "load" else op.operands[-1].type)
+    def __init__(
+        self,
+        op: Operation,
+        role: Literal["load", "store", "atomic_add"],
+        unit_limit: int = 8,
+        data: DataType | None = None,
+    ) -> None:
+        data = data or cast("DataType", op.results[0].type if role == "load" else op.operands[-1].type)
         self.op = op
         self.role = role
         self.storage = storage_dtype(element_type(data))
@@ -85,9 +91,9 @@ def _pointer_load(transfer: Transfer, pointer: int, target: int) -> Step:
     def step(w: Wave) -> None:
         address: Addresses = w.registers[pointer]
         if w.full or address.shape[1] == 1:
-            w.registers[target] = transfer.to_storage(_read(w, transfer, address, w.lanes))
+            w.registers[target] = transfer.to_storage(read_pointers(w, transfer, address, w.lanes))
             return
-        units = _read(w, transfer, address[:, w.lanes], w.lanes)
+        units = read_pointers(w, transfer, address[:, w.lanes], w.lanes)
         whole = poison((transfer.count, w.size), transfer.unit)
         whole[:, w.lanes] = units
         w.registers[target] = transfer.to_storage(whole)
@@ -122,7 +128,7 @@ def on_active(w: Wave, value: Array) -> Array:
     return value if w.full else value[:, w.lanes]
 
 
-def _read(w: Wave, transfer: Transfer, address: Addresses, lanes: Array) -> Array:
+def read_pointers(w: Wave, transfer: Transfer, address: Addresses, lanes: Array) -> Array:
     """Return the units at addresses [1, n], which stand for `lanes`."""
     targets = _targets(w, transfer, address)
     result: Array | None = None

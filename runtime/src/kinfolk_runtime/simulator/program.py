@@ -22,7 +22,7 @@ from kinfolk.ir.meaning import (
 )
 from kinfolk.ir.types import BufferType
 from kinfolk.ir.value import Kernel, Operation, Region, Value
-from kinfolk_runtime.simulator import access, control, lanes, views
+from kinfolk_runtime.simulator import access, control, lanes, staging, views
 from kinfolk_runtime.simulator.products import matrix
 from kinfolk_runtime.simulator.wave import Stops, Wave
 from kinfolk_runtime.simulator.workgroup import Allocation, workgroup_access
@@ -125,15 +125,21 @@ class Program:
                 return access.pointer_offset(op, sources, targets[0])
             case "bound":
                 return views.bound(op, sources, targets[0])
+            case "wait":
+                return staging.wait(op)
+            case "stage":
+                return staging.stage(op, meaning, sources, self._held(op, op.operands[-2]))
             case _:
                 if meaning.space == "global":
                     return access.pointer_access(op, meaning, sources, targets)
                 if meaning.space == "view":
                     return views.view_access(op, meaning, sources, targets)
-                held = self._allocations.get(op.operands[0])
-                if held is None:
-                    raise InternalError(f"{op.name} at {op.location}: its buffer is not directly an allocation")
-                return workgroup_access(op, meaning, sources, targets, held, self._remember)
+                return workgroup_access(op, meaning, sources, targets, self._held(op, op.operands[0]), self._remember)
+
+    def _held(self, op: Operation, buffer: Value) -> Allocation:
+        if buffer not in self._allocations:
+            raise InternalError(f"{op.name} at {op.location}: its buffer is not directly an allocation")
+        return self._allocations[buffer]
 
     def _allocate(self, op: Operation) -> None:
         (result,) = op.results

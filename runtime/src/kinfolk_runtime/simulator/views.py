@@ -65,16 +65,8 @@ def view_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], ta
         raise InternalError(f"{op.name}: a view is read or written, not used for {meaning.action}")
     transfer = Transfer(op, meaning.action, unit_limit=4)
     transfer.alignment = transfer.unit.itemsize
-    element = element_type(op.operands[0].type).bytes
     extra = op.attributes.get("offset", 0)
     assert isinstance(extra, int)
-    part = transfer.steps // 4 * 4
-    width = min(4, transfer.bytes)
-
-    def placed(w: Wave, index: Array, view: View) -> tuple[Array, Array]:
-        begin = (index.astype(np.int64) + extra) * element
-        inside = begin + (part + width) <= view.size
-        return begin + transfer.steps, inside
 
     if meaning.action == "load":
         handed = _exchange(op, meaning, transfer)
@@ -82,8 +74,7 @@ def view_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], ta
         def load(w: Wave) -> None:
             view, index = w.registers[sources[0]], w.registers[sources[1]]
             wide = on_active(w, index) if handed is not None or not w.full else index
-            offsets, inside = placed(w, wide, view)
-            units = _view_read(w, transfer, view, offsets, inside)
+            units = read_view(w, transfer, view, wide, extra)
             if not w.full:
                 whole = poison((transfer.count, w.size), transfer.unit)
                 whole[:, w.lanes] = units
@@ -95,7 +86,7 @@ def view_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], ta
     def store(w: Wave) -> None:
         r = w.registers
         value = on_active(w, transfer.to_units(r[sources[2]]))
-        offsets, inside = placed(w, on_active(w, r[sources[1]]), r[sources[0]])
+        offsets, inside = _placed(transfer, on_active(w, r[sources[1]]), r[sources[0]], extra)
         if not inside.any():
             return
         mapped = _allocated(w, transfer, r[sources[0]], offsets, inside)
@@ -108,7 +99,16 @@ def view_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], ta
     return store
 
 
-def _view_read(w: Wave, transfer: Transfer, view: View, offsets: Array, inside: Array) -> Array:
+def _placed(transfer: Transfer, index: Array, view: View, extra: int) -> tuple[Array, Array]:
+    """Return the byte offset of every unit of an access, and whether the 4 bytes it lies in are inside the view."""
+    begin = (index.astype(np.int64) + extra) * element_type(transfer.op.operands[0].type).bytes
+    inside = begin + (transfer.steps // 4 * 4 + min(4, transfer.bytes)) <= view.size
+    return begin + transfer.steps, inside
+
+
+def read_view(w: Wave, transfer: Transfer, view: View, index: Array, extra: int = 0) -> Array:
+    """Return the units at element indices [1, n] of a view, 0 outside it."""
+    offsets, inside = _placed(transfer, index, view, extra)
     whole = inside.all()
     if not whole and not inside.any():
         return np.zeros(offsets.shape, transfer.unit)

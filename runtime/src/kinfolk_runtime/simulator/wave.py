@@ -14,6 +14,7 @@ from kinfolk_runtime.simulator.fault import FaultKind, KernelFault
 
 if TYPE_CHECKING:
     from kinfolk.ir.value import Operation
+    from kinfolk_runtime.simulator.staging import Delivery
     from kinfolk_runtime.simulator.workgroup import Workgroup
 
 Mask = npt.NDArray[np.bool_]
@@ -83,10 +84,11 @@ class Wave:
     """One wave of a workgroup.
 
     `registers` holds, by slot, arrays [components, lanes] of storage bits; a size of 1 on the lane axis means equal on
-    all lanes. `memory` keeps, by slot, what an op remembers between its executions in this wave.
+    all lanes. `memory` keeps, by slot, what an op remembers between its executions in this wave. `pending` are its
+    stagings that have not arrived, oldest first.
     """
 
-    __slots__ = ("algebra", "full", "group", "index", "lanes", "mask", "memory", "registers", "size")
+    __slots__ = ("algebra", "full", "group", "index", "lanes", "mask", "memory", "pending", "registers", "size")
 
     def __init__(self, group: Workgroup, index: int, size: int, registers: list[Any], memory_slots: int) -> None:
         self.group = group
@@ -94,6 +96,7 @@ class Wave:
         self.size = size
         self.registers = registers
         self.memory: list[Any] = [None] * memory_slots
+        self.pending: list[Delivery] = []
         lane = np.arange(size, dtype=np.uint32)[None, :]
         everyone = np.ones(size, np.bool_)
         self.algebra = WaveAlgebra(

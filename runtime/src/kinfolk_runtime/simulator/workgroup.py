@@ -35,7 +35,7 @@ class Allocation:
 
 
 class Workgroup:
-    """What the waves of one workgroup share."""
+    """What the waves of one workgroup share. `hidings` counts how often bytes ceased to count as written."""
 
     def __init__(self, kernel: str, place: tuple[int, int, int], memory: AddressSpace, workgroup_bytes: int) -> None:
         self.kernel = kernel
@@ -43,6 +43,7 @@ class Workgroup:
         self.memory = memory
         self.data = np.full(workgroup_bytes, POISON, np.uint8)
         self.marks = np.zeros(workgroup_bytes, np.uint8)
+        self.hidings = 0
         self._views: dict[tuple[int, np.dtype[Any]], tuple[Array, Array]] = {}
 
     def views(self, allocation: Allocation, unit: np.dtype[Any]) -> tuple[Array, Array]:
@@ -76,7 +77,7 @@ def workgroup_access(
 class _Access:
     """One op's access; where its index is the same array as last time in this wave, so are its unit numbers.
 
-    Marks are only ever set while a workgroup runs, so what was found written once need not be asked again.
+    What was found written once need not be asked again, unless some bytes have ceased to count as written since.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class _Access:
         if known is not None and known[0] is index:
             return known[1]
         numbers = self._numbers(w, index)
-        w.memory[self.kept] = [index, numbers, False]
+        w.memory[self.kept] = [index, numbers, -1]
         return numbers
 
     def _numbers(self, w: Wave, index: Array) -> Array:
@@ -147,7 +148,7 @@ class _Access:
     def _check_written(self, w: Wave, marks: Array, numbers: Array) -> None:
         known: list[Any] | None = w.memory[self.kept]
         kept = known if known is not None and known[1] is numbers else None
-        if kept is not None and kept[2]:
+        if kept is not None and kept[2] == w.group.hidings:
             return
         found = marks.take(numbers)
         if int(np.bitwise_and.reduce(found, axis=None)) != self.marked:
@@ -156,7 +157,7 @@ class _Access:
             what = f"reads what no wave has written of {self.allocation.name}"
             self._fail(w, "initialisation", what, element, wrong.any(axis=0))
         if kept is not None:
-            kept[2] = True
+            kept[2] = w.group.hidings
 
     def load(self, target: int) -> Step:
         """Return the step of a load."""

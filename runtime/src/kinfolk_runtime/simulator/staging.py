@@ -1,0 +1,94 @@
+"""Steps of loads that go from global straight to workgroup memory, and of the wait for them.
+
+A staging reads at once and delivers late: until the wave has waited for it, its place in workgroup memory counts as
+never written, so that a read before the wait is a fault of initialisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+import attrs
+import numpy as np
+
+from kinfolk.ir.meaning import MemoryAccess
+from kinfolk.ir.numpy_lanes import Array
+from kinfolk.ir.types import element_type, vector
+from kinfolk_runtime.simulator.access import Transfer, on_active, read_pointers
+from kinfolk_runtime.simulator.views import read_view
+from kinfolk_runtime.simulator.wave import Wave
+from kinfolk_runtime.simulator.workgroup import Allocation, Workgroup
+
+if TYPE_CHECKING:
+    from kinfolk.ir.value import Operation
+
+Step = Callable[[Wave], None]
+
+
+@attrs.frozen(eq=False)
+class Delivery:
+    """What one staging brings: `units` [count, lanes] to the unit numbers `places` of an allocation."""
+
+    allocation: Allocation
+    places: Array
+    units: Array
+
+    def hide(self, group: Workgroup) -> None:
+        """Let the bytes count as never written."""
+        _, marks = group.views(self.allocation, self.units.dtype)
+        marks[self.places] = 0
+        group.hidings += 1
+
+    def arrive(self, group: Workgroup) -> None:
+        """Write the bytes."""
+        data, marks = group.views(self.allocation, self.units.dtype)
+        data[self.places] = self.units
+        marks[self.places] = np.iinfo(self.units.dtype).max
+
+
+def stage(op: Operation, meaning: MemoryAccess, sources: Sequence[int], allocation: Allocation) -> Step:
+    """Return the step of a staging: each active lane reads its elements, which go behind those of the lanes below."""
+    count, extra = op.attributes["count"], op.attributes.get("offset", 0)
+    assert isinstance(count, int) and isinstance(extra, int)
+    source, element = op.operands[0].type, allocation.type.element
+    transfer = Transfer(op, "load", unit_limit=4, data=vector(element_type(source), count))
+    transfer.alignment = max(transfer.alignment, min(4, transfer.bytes))
+    start = sources[-1]
+
+    def step(w: Wave) -> None:
+        r = w.registers
+        if meaning.space == "view":
+            units = read_view(w, transfer, r[sources[0]], on_active(w, r[sources[1]]))
+        else:
+            units = read_pointers(w, transfer, on_active(w, r[sources[0]]), w.lanes)
+        first = w.integer(op, start, "place in workgroup memory") + extra
+        elements = first + w.lanes * count
+        if elements.min() < 0 or elements.max() + count > allocation.type.count:
+            wrong = (elements < 0) | (elements + count > allocation.type.count)
+            what = f"reaches outside {allocation.name} (element {int(elements[wrong][0])} of {allocation.type.count})"
+            w.fail(op, "memory", what, w.lanes[wrong], buffer=allocation.name, element=int(elements[wrong][0]))
+        if (first * element.bytes + allocation.begin) % transfer.bytes:
+            what = f"stages to {allocation.name} at a place that is no multiple of {transfer.bytes} bytes"
+            w.fail(op, "alignment", what, buffer=allocation.name, element=first)
+        delivery = Delivery(allocation, elements * element.bytes // transfer.unit.itemsize + _steps(transfer), units)
+        delivery.hide(w.group)
+        w.pending.append(delivery)
+
+    return step
+
+
+def _steps(transfer: Transfer) -> Array:
+    return cast("Array", np.arange(transfer.count, dtype=np.int64)[:, None])
+
+
+def wait(op: Operation) -> Step:
+    """Return the step that delivers the wave's oldest stagings, all but the latest `outstanding`."""
+    outstanding = op.attributes["outstanding"]
+    assert isinstance(outstanding, int)
+
+    def step(w: Wave) -> None:
+        while len(w.pending) > outstanding:
+            w.pending.pop(0).arrive(w.group)
+
+    return step
