@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
 from kinfolk.errors import SimulationError
 from kinfolk.ir.ops import control, convert, lanes, memory
-from kinfolk.ir.types import BF16, F32, I16, I32, I64
+from kinfolk.ir.types import BF16, F32, F64, I1, I16, I32, I64
 from kinfolk.parameters import Parameter
-from kinfolk_runtime.simulator import Buffer, KernelFault, SparseBuffer
+from kinfolk_runtime.simulator import Buffer, KernelFault, Simulator, SparseBuffer
 from kinfolk_runtime.simulator.buffers import Unavailable
 
 N = Parameter(name="n", type=I32)
@@ -328,3 +331,40 @@ def test_rows_that_share_elements_and_rows_without_gaps_are_read_anywhere():
     for rows in (np.lib.stride_tricks.sliding_window_view(flat, 3), flat.reshape(2, 3), flat.reshape(3, 2).T):
         got = Buffer(rows).read(np.arange(6)[None, :] * 2, np.dtype(np.uint16))
         assert (got == flat).all()
+
+
+@pytest.mark.parametrize("element", [F64, I64])
+def test_elements_of_8_bytes_are_cut_by_a_view_at_4(toy, declare, element):
+    dtype = np.float64 if element == F64 else np.int64
+
+    def body(x, y, n):
+        place = lanes.thread_id() * 2
+        value = memory.view_load(memory.bound(x, n), place, count=2)
+        memory.view_store(memory.bound(y, n), place, value)
+
+    kernel = toy.kernel(body, declare("x", element), declare("y", element, "write"), N)
+    x, y = (np.random.default_rng(0).normal(size=2 * toy.wave) * 1e9).astype(dtype), np.zeros(2 * toy.wave, dtype)
+    toy.run(kernel, x, y, 7)
+    assert (y[:7] == x[:7]).all() and (y[7:] == 0).all()
+
+
+def test_truth_values_take_a_byte(toy, declare):
+    def body(x, y):
+        t = lanes.thread_id()
+        value = memory.load(memory.offset(x, t * 2), count=2)
+        memory.store(memory.offset(y, t * 2), value ^ value)
+        control.if_else(t < 2, lambda: memory.store(memory.offset(y, t * 2), value) or ())
+
+    x, y = np.resize([0, 1, 1], 2 * toy.wave).astype(np.uint8), np.full(2 * toy.wave, 9, np.uint8)
+    toy.run(toy.kernel(body, declare("x", I1), declare("y", I1, "write")), x, y)
+    assert y.tolist() == [0, 1, 1, 0] + [0] * (2 * toy.wave - 4)
+
+
+def test_a_prepared_kernel_is_forgotten_with_its_kernel(toy, declare):
+    simulator = Simulator()
+    kernel = copier(toy, declare)
+    simulator.launch(kernel, (1, 1, 1), [np.zeros(toy.wave, np.float32), np.zeros(toy.wave, np.float32)])
+    gone = weakref.ref(kernel)
+    del kernel
+    gc.collect()
+    assert gone() is None

@@ -50,7 +50,7 @@ class Transfer:
 
     def to_units(self, value: Array) -> Array:
         """Return components as units [count, lanes]."""
-        plain = value.view(self.unit) if value.dtype.itemsize == self.unit.itemsize else value
+        plain = value.view(f"u{value.dtype.itemsize}")
         if plain.dtype == self.unit:
             return plain
         low = plain & np.iinfo(self.unit).max

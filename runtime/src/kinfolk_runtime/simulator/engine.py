@@ -84,10 +84,9 @@ class Simulator:
 
 
 def _run_workgroup(program: Program, group: Workgroup, template: list[Any], random: np.random.Generator | None) -> None:
-    kernel = program.kernel
     waves: dict[int, Generator[Operation]] = {}
-    for index in range(kernel.block // kernel.wave_size):
-        wave = Wave(group, index, kernel.wave_size, template.copy(), program.memory_slots)
+    for index in range(program.block // program.wave_size):
+        wave = Wave(group, index, program.wave_size, template.copy(), program.memory_slots)
         waves[index] = program.start(wave)
     returned: list[int] = []
     while waves:

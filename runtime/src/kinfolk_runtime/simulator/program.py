@@ -36,7 +36,7 @@ class Program:
     """What runs a kernel's waves: `start` is the generator of one, `template` its registers with the constants."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+        self.block, self.wave_size = kernel.block, kernel.wave_size  # the kernel itself is a weak key to its program
         self.template: list[Any] = []
         self.workgroup_bytes = 0
         self._slots: dict[Value, int] = {}
@@ -98,9 +98,9 @@ class Program:
                     return None
                 return self._once(op, made, sources, targets[0])
             case LanePermutation():
-                return lanes.permutation(op, meaning, sources, targets, self.kernel.wave_size)
+                return lanes.permutation(op, meaning, sources, targets, self.wave_size)
             case Matrix():
-                return matrix(op, meaning, sources, targets[0], self.kernel.wave_size, self._remember)
+                return matrix(op, meaning, sources, targets[0], self.wave_size, self._remember)
             case MemoryAccess():
                 return self._access(op, meaning, sources, targets)
             case ScheduleMarker():
