@@ -3,6 +3,7 @@
 No GPU is needed: LLVM compiles for gfx942, the simulator runs the kernel. Exit status 0 only if every check passes.
 """
 
+import math
 import sys
 import time
 
@@ -32,7 +33,7 @@ def decode_step(num_heads: int) -> MlaRequest:
         dtype="bf16",
         kv_dtype="bf16",
         causal=True,
-        scale=(128 + 64) ** -0.5,  # by the width of a query before absorption: nope_dim + rope_dim
+        scale=1 / math.sqrt(128 + 64),  # by the width of a query before absorption: nope_dim + rope_dim
     )
 
 

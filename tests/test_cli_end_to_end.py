@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -29,7 +30,7 @@ DEFAULTS = {
     "dtype": "bf16",
     "kv_dtype": "bf16",
     "causal": True,
-    "scale": 192**-0.5,
+    "scale": 1 / math.sqrt(128 + 64),
 }
 FIGURES = {
     *("symbol", "spec_digest", "arch", "vgpr", "agpr", "sgpr", "lds_bytes", "scratch_bytes", "scratch_ops", "parked"),
