@@ -11,7 +11,7 @@ Step = Callable[[str], None]
 
 @contextlib.contextmanager
 def progress(task: str, total: int | None = None) -> Generator[Step]:
-    """Show a task while the block runs; call what is yielded with what was just done. `total` steps are expected."""
+    """Show a task while the block runs; call what is yielded with the name of each of `total` steps."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -25,6 +25,6 @@ def progress(task: str, total: int | None = None) -> Generator[Step]:
         shown = bar.add_task(task, total=total)
 
         def step(done: str) -> None:
-            bar.update(shown, advance=1, description=f"{task}: {done}")
+            bar.update(shown, advance=1, description=f"{task} {done}")
 
         yield step

@@ -152,7 +152,7 @@ class Asking:
         kernels: list[KernelReport] = []
         refusals: list[Refusal] = []
         try:
-            with progress(f"compiling {table.title}", len(specs)) as step:
+            with progress("compiling", len(specs)) as step:
                 for each in gated(specs, self.flavor, composition=composition):
                     step(each.spec.symbol())
                     refusals += [_of(each.spec, refusal) for refusal in each.refusals]

@@ -17,24 +17,36 @@ FEW: Final = 3
 
 
 def print_kernels(title: str, kernels: Sequence[KernelReport]) -> None:
-    """Print the figures of kernels and once what compiled them: a kernel a line, or a column where they are few."""
-    rows = {
-        kernel.symbol: {
-            "spec": kernel.spec_digest,
-            "scratch_bytes": kernel.scratch_bytes,
-            "scratch_ops": kernel.scratch_ops,
-            **kernel.figures,
-        }
-        for kernel in kernels
-    }
-    names = list(dict.fromkeys(name for figures in rows.values() for name in figures))
+    """Print the figures of kernels and once what compiled them.
+
+    A few kernels stand side by side; of many, each is a line of the figures in which they differ, and those in which
+    they do not follow in a sentence.
+    """
     builds = ", ".join(dict.fromkeys(kernel.toolchain for kernel in kernels))
     title = f"{title}, compiled by {builds}"
+    rows = [_figures(kernel) for kernel in kernels]
+    names = list(dict.fromkeys(name for row in rows for name in row))
     if len(rows) <= FEW:
-        print_table(title, ("figure", *rows), [(name, *(row.get(name, "") for row in rows.values())) for name in names])
-    else:
-        cells = [(symbol, *(row.get(name, "") for name in names)) for symbol, row in rows.items()]
-        print_table(title, ("kernel", *names), cells)
+        cells = [(name, *(row.get(name, "") for row in rows)) for name in names]
+        print_table(title, ("figure", *(kernel.symbol for kernel in kernels)), cells)
+        return
+    same = [name for name in names if all(name in row and row[name] == rows[0][name] for row in rows)]
+    differing = [name for name in names if name not in same]
+    print_table(
+        title,
+        ("kernel", *differing),
+        [
+            (kernel.symbol, *(row.get(name, "") for name in differing))
+            for kernel, row in zip(kernels, rows, strict=True)
+        ],
+    )
+    if same:
+        click.echo(f"the same for all {len(rows)}: {', '.join(f'{name} {rows[0][name]}' for name in same)}")
+
+
+def _figures(kernel: KernelReport) -> dict[str, object]:
+    scratch = {"scratch_bytes": kernel.scratch_bytes, "scratch_ops": kernel.scratch_ops}
+    return {"spec": kernel.spec_digest, **scratch, **kernel.figures}
 
 
 def print_report(report: Report) -> None:
