@@ -8,7 +8,11 @@ import attrs
 import numpy as np
 
 from kinfolk.errors import IRError
-from kinfolk.ir.meaning import Matrix
+from kinfolk.ir.builder import op_in_role
+from kinfolk.ir.meaning import Matrix, MemoryAccess
+from kinfolk.ir.op import OpDef
+from kinfolk.ir.ops import vector
+from kinfolk.ir.types import I32, VectorType
 from kinfolk.ir.value import Value
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import Table, per_lane
@@ -20,14 +24,18 @@ from kinfolk.tile.workgroup_tile import WorkgroupTile
 class TransposedOperand:
     """The tile's rows are k, its columns become the rows of A: a window of `m * width` columns makes `width` fragments.
 
-    A lane reads `width` neighbouring columns from each of its `width` rows and transposes that block in registers, so
-    fragment j holds, as row m of A, column `width * m + j` of the window.
+    Where the arch has an op in the role `transpose_read_16` whose exchange gives A's lane map, `reader` is that op,
+    `width` is 1, and lanes read where the exchange needs them to: `steps` are the tile rows between the reads of one
+    fragment. Elsewhere a lane reads `width` neighbouring columns from each of its `width` rows and transposes that
+    block in registers, so fragment j holds, as row m of A, column `width * m + j` of the window.
     """
 
     tile: WorkgroupTile
     atom: Matrix
     width: int
     start: Table
+    reader: OpDef | None = None
+    steps: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, tile: WorkgroupTile, atom: Matrix) -> TransposedOperand:
@@ -36,6 +44,10 @@ class TransposedOperand:
         rows = per_lane(atom.a.rows, "the row of A")
         if not np.array_equal(atom.a.columns, atom.a.columns[:, :1] + np.arange(slots)):
             raise IRError(f"the lanes of {atom.m}x{atom.n}x{atom.k} do not hold neighbouring k")
+        reader = op_in_role("transpose_read_16")
+        places = _places_for(reader, tile, atom) if reader is not None else None
+        if places is not None:
+            return cls(tile, atom, 1, places[0], reader, places[1])
         return cls(tile, atom, slots, atom.a.columns[:, 0] * tile.pitch + rows * slots)
 
     @property
@@ -48,13 +60,17 @@ class TransposedOperand:
         return lane_index(self.start, lane)
 
     def read(self, address: Value, window: int, scope: str = "") -> list[Value]:
-        """Read the rows of a window."""
+        """Read what a window's fragments are made of."""
         column = window * self.window
+        if self.reader is not None:
+            return [self.tile.load_by(self.reader, address, row=row, column=column, scope=scope) for row in self.steps]
         return [self.tile.load(address, self.width, row=row, column=column, scope=scope) for row in range(self.width)]
 
     def fragments(self, rows: Sequence[Value]) -> list[Value]:
         """Return the window's fragments of A."""
-        return transpose_16_bit(rows)
+        if self.reader is None:
+            return transpose_16_bit(rows)
+        return [rows[0] if len(rows) == 1 else _joined(rows)]
 
     def columns_of_result(self) -> tuple[Table, tuple[tuple[int, int], ...]]:
         """Return where the product's rows lie in a window: per lane the first column, and (fragment, slot) in column
@@ -73,3 +89,44 @@ class TransposedOperand:
             )
         order = np.argsort(place[0])
         return first, tuple((int(index) % self.width, int(index) // self.width) for index in order)
+
+
+def _places_for(reader: OpDef, tile: WorkgroupTile, atom: Matrix) -> tuple[Table, tuple[int, ...]] | None:
+    """Return where each lane reads so that the exchange hands out A, and the tile rows from read to read of a fragment.
+
+    Proved by following every element back to the lane that loads it; None where the op does not give this lane map.
+    """
+    assert isinstance(reader.meaning, MemoryAccess) and reader.meaning.exchange is not None
+    defaults = {each.name: each.default for each in reader.attributes}
+    (result,) = reader.result((tile.buffer.type, I32), defaults)
+    assert isinstance(result, VectorType)
+    size, count = atom.a.rows.shape[0], result.count
+    if atom.a.slots % count:
+        return None
+    lane, component = np.indices((size, count))
+    source = reader.meaning.exchange(size, lane, component)
+    firsts: list[tuple[Table, Table]] = []
+    for begin in range(0, atom.a.slots, count):
+        loaded = np.full((2, size, count), -1)
+        loaded[:, source[0], source[1]] = (
+            atom.a.columns[:, begin : begin + count],
+            atom.a.rows[:, begin : begin + count],
+        )
+        rows, columns = loaded
+        neighbours = np.array_equal(columns, columns[:, :1] + np.arange(count))
+        if (loaded < 0).any() or not neighbours or not np.array_equal(rows, rows[:, :1] + 0 * rows):
+            return None
+        firsts.append((rows[:, 0], columns[:, 0]))
+    steps = [rows - firsts[0][0] for rows, _ in firsts]
+    if any((step != step[0]).any() for step in steps) or any((at != firsts[0][1]).any() for _, at in firsts):
+        return None
+    return firsts[0][0] * tile.pitch + firsts[0][1], tuple(int(step[0]) for step in steps)
+
+
+def _joined(pieces: Sequence[Value]) -> Value:
+    """Return vectors of one type end to end."""
+    a, *rest = pieces
+    assert isinstance(a.type, VectorType)
+    if len(pieces) == 2:
+        return vector.shuffle(a, rest[0], indices=tuple(range(2 * a.type.count)))
+    return vector.pack(*(vector.extract(each, index=index) for each in pieces for index in range(a.type.count)))

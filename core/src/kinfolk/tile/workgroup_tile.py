@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from kinfolk.ir.op import OpDef
 from kinfolk.ir.ops import memory
 from kinfolk.ir.types import ScalarType
 from kinfolk.ir.value import Value
@@ -35,6 +36,13 @@ class WorkgroupTile:
             alignment=self._alignment(count, column),
             scope=scope,
         )
+
+    def load_by(self, reader: OpDef, index: Value, *, row: int = 0, column: int = 0, scope: str = "") -> Value:
+        """Read by an op of the arch that loads and exchanges, at `index` moved likewise.
+
+        `index`, rows and `column` keep the alignment that the op claims by itself.
+        """
+        return reader(self.buffer, index, offset=row * self.pitch + column, scope=scope)
 
     def store(self, index: Value, value: Value, count: int, *, row: int = 0, column: int = 0, scope: str = "") -> None:
         """Write `count` elements at `index`, moved by whole rows and columns known at build time."""

@@ -68,7 +68,7 @@ def _wrapped(value: int) -> int:
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
-def _byte_offset(w: LlvmWriter, index: Value, element_bytes: int) -> str:
+def byte_offset(w: LlvmWriter, index: Value, element_bytes: int) -> str:
     """Return an element index in bytes. A constant in it is added last, where LLVM looks for an offset to fold.
 
     LLVM folds it whatever the sign of the rest, and nothing says that the hardware's sum wraps: an index whose variable
@@ -93,7 +93,7 @@ def _lower_view_load(w: LlvmWriter, op: Operation) -> None:
         _RAW_WORDS[bits],
         f"llvm.amdgcn.raw.ptr.buffer.load.{_RAW_TYPES[bits]}",
         w.typed(view),
-        f"i32 {_byte_offset(w, index, element_type(view.type).bytes)}",
+        f"i32 {byte_offset(w, index, element_type(view.type).bytes)}",
         "i32 0",  # no scalar offset: sources disagree on whether the range check counts it
         "i32 0",
         attributes=w.kind_of_memory(op),
@@ -116,7 +116,7 @@ def _lower_view_store(w: LlvmWriter, op: Operation) -> None:
         f"llvm.amdgcn.raw.ptr.buffer.store.{_RAW_TYPES[bits]}",
         f"{_RAW_WORDS[bits]} {name}",
         w.typed(view),
-        f"i32 {_byte_offset(w, index, element_type(view.type).bytes)}",
+        f"i32 {byte_offset(w, index, element_type(view.type).bytes)}",
         "i32 0",
         "i32 0",
         attributes=w.kind_of_memory(op),

@@ -272,19 +272,19 @@ def _workgroup_load_rule(types: tuple[Type, ...], attributes: Mapping[str, Any])
     return (vector(element, attributes["count"]),)
 
 
-def _buffer_address(w: LlvmWriter, op: Operation) -> str:
-    memory, index = op.operands[0], op.operands[1]
-    element = w.type(element_type(memory.type))
-    address = w.fresh(f"getelementptr {element}, {w.typed(memory)}, {w.typed(index)}")
+def buffer_address(w: LlvmWriter, op: Operation, buffer: Value, index: Value) -> str:
+    """Return the typed LLVM address of an op's `index + offset` in workgroup memory."""
+    element = w.type(element_type(buffer.type))
+    address = w.fresh(f"getelementptr {element}, {w.typed(buffer)}, {w.typed(index)}")
     if op.attributes["offset"]:
-        address = w.fresh(f"getelementptr {element}, {w.type(memory.type)} {address}, i32 {op.attributes['offset']}")
-    return f"{w.type(memory.type)} {address}"
+        address = w.fresh(f"getelementptr {element}, {w.type(buffer.type)} {address}, i32 {op.attributes['offset']}")
+    return f"{w.type(buffer.type)} {address}"
 
 
 def _lower_workgroup_load(w: LlvmWriter, op: Operation) -> None:
     (result,) = op.results
-    alignment = alignment_of(op, element_type(op.operands[0].type))
-    w.define(result, f"load {w.type(result.type)}, {_buffer_address(w, op)}, align {alignment}{w.kind_of_memory(op)}")
+    alignment, address = alignment_of(op, element_type(op.operands[0].type)), buffer_address(w, op, *op.operands)
+    w.define(result, f"load {w.type(result.type)}, {address}, align {alignment}{w.kind_of_memory(op)}")
 
 
 workgroup_load = CORE_OPS.register(
@@ -311,8 +311,9 @@ def _workgroup_store_rule(types: tuple[Type, ...], attributes: Mapping[str, Any]
 
 
 def _lower_workgroup_store(w: LlvmWriter, op: Operation) -> None:
-    alignment = alignment_of(op, element_type(op.operands[0].type))
-    w.emit(f"store {w.typed(op.operands[2])}, {_buffer_address(w, op)}, align {alignment}{w.kind_of_memory(op)}")
+    buffer, index, value = op.operands
+    alignment, address = alignment_of(op, element_type(buffer.type)), buffer_address(w, op, buffer, index)
+    w.emit(f"store {w.typed(value)}, {address}, align {alignment}{w.kind_of_memory(op)}")
 
 
 WORKGROUP_STORE = CORE_OPS.register(
@@ -347,6 +348,7 @@ __all__ = [
     "allocate",
     "atomic_add",
     "bound",
+    "buffer_address",
     "load",
     "offset",
     "store",
