@@ -48,8 +48,11 @@ def command(ctx: click.Context, as_json: bool, install: str | None) -> None:
         rows = [check.to_dict() for check in checks]
         print_document({"schema": SCHEMA, "status": "fail" if failed else "pass", "checks": rows})
     else:
-        cells = [(check.group, check.name, check.standing, check.found, check.remedy) for check in checks]
-        print_table("", ("what", "name", "state", "found", "what to do"), cells)
+        cells = [(check.group, check.name, check.standing, check.found) for check in checks]
+        print_table("", ("what", "name", "state", "found"), cells)
+        for check in checks:
+            if check.remedy:
+                click.echo(f"{check.group} {check.name} is {check.standing}: {check.remedy}")
         names = ", ".join(f"{check.group} {check.name}" for check in failed)
         click.echo(f"broken: {names}" if failed else "all that is needed works")
     if failed:
