@@ -53,13 +53,17 @@ def stage(op: Operation, meaning: MemoryAccess, sources: Sequence[int], allocati
     assert isinstance(count, int) and isinstance(extra, int)
     source, element = op.operands[0].type, allocation.type.element
     transfer = Transfer(op, "load", unit_limit=4, data=vector(element_type(source), count))
-    transfer.alignment = max(transfer.alignment, min(4, transfer.bytes))
-    start = sources[-1]
+    words = meaning.space == "view"
+    transfer.alignment = transfer.unit.itemsize if words else min(4, transfer.bytes)
+    start, size = sources[-1], element_type(source).bytes
 
     def step(w: Wave) -> None:
         r = w.registers
-        if meaning.space == "view":
-            units = read_view(w, transfer, r[sources[0]], on_active(w, r[sources[1]]))
+        if words:
+            index = on_active(w, r[sources[1]])
+            if ((index.astype(np.int64) * size) % min(4, transfer.bytes)).any():
+                w.fail(op, "alignment", "stages from an offset in the view that is no multiple of 4 bytes")
+            units = read_view(w, transfer, r[sources[0]], index)
         else:
             units = read_pointers(w, transfer, on_active(w, r[sources[0]]), w.lanes)
         first = w.integer(op, start, "place in workgroup memory") + extra
