@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from kinfolk.expr import Expr, ceil_div, field, stride
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Offsets, PageIds, Plan
 from kinfolk_mla.decode.limits import DTYPE, HEADS, LATENT_WIDTH, PAGE_SIZE, ROPE_WIDTH
@@ -18,31 +20,73 @@ ROW_WIDTH: Final = field("kv_lora_rank") + field("rope_dim")
 OUTPUTS: Final = ("out", "lse")
 
 
-def decode_spec(num_heads: int) -> MlaDecodeSpec:
-    """Return the spec of the default schedule for a number of heads."""
+@attrs.frozen(kw_only=True)
+class Schedule:
+    """The fields of a spec that say how, not what."""
+
+    key_read_ahead: int
+    query_read_ahead: int
+    value_read_ahead: int
+    fence_every: int
+    parked_query_reads: int
+    workgroups_per_cu: int
+
+
+# By the role that an arch must have an op in; the last holds everywhere. Chosen among points around it by the registers
+# and the waits of the compiled loop, one step from any point that spills. Values read transposed come one fragment a
+# read, a quarter of what a read and a transpose in registers give, so they are read four times as far ahead.
+SCHEDULES: Final[tuple[tuple[str | None, Schedule], ...]] = (
+    (
+        "transpose_read_16",
+        Schedule(
+            key_read_ahead=5,
+            query_read_ahead=2,
+            value_read_ahead=8,
+            fence_every=1,
+            parked_query_reads=4,
+            workgroups_per_cu=2,
+        ),
+    ),
+    (
+        None,
+        Schedule(
+            key_read_ahead=5,
+            query_read_ahead=2,
+            value_read_ahead=2,
+            fence_every=2,
+            parked_query_reads=3,
+            workgroups_per_cu=2,
+        ),
+    ),
+)
+
+
+def schedule_for(arch: Arch) -> Schedule:
+    """Return the default schedule on an arch, by what it declares."""
+    return next(schedule for role, schedule in SCHEDULES if role is None or role in arch.roles)
+
+
+def decode_spec(num_heads: int, schedule: Schedule = SCHEDULES[-1][1]) -> MlaDecodeSpec:
+    """Return the spec of a schedule for a number of heads."""
     return MlaDecodeSpec(
         num_heads=num_heads,
         latent_width=LATENT_WIDTH,
         rope_width=ROPE_WIDTH,
         page_size=PAGE_SIZE,
         dtype=DTYPE,
-        key_read_ahead=5,
-        query_read_ahead=2,
-        value_read_ahead=2,
-        fence_every=2,
-        parked_query_reads=3,
-        workgroups_per_cu=2,
+        **attrs.asdict(schedule),
     )
 
 
 def decode_specs(arch: Arch, flavor: str) -> Iterator[MlaDecodeSpec]:
-    """Yield every spec that a plan can name; the schedule is the same everywhere."""
-    return map(decode_spec, HEADS)
+    """Yield every spec that a plan can name: one per number of heads, in the arch's schedule."""
+    schedule = schedule_for(arch)
+    return (decode_spec(heads, schedule) for heads in HEADS)
 
 
 def decode_plan(request: MlaRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: one launch, a workgroup per sequence and up to 64 heads."""
-    spec = decode_spec(request.num_heads)
+    spec = decode_spec(request.num_heads, schedule_for(arch))
     return Plan(
         request=request,
         launches=(
