@@ -10,9 +10,11 @@ from kinfolk.expr import TensorGeometry
 from kinfolk.matrix import NoSuchAtom
 from kinfolk.plan import Offsets, PageIds
 from kinfolk.refusal import unmet
+from kinfolk.usage import Usage
 from kinfolk_mla.decode.candidate import DECODE
 from kinfolk_mla.decode.limits import CAPABILITY, HEADS, spec_limits, workgroup_bytes
-from kinfolk_mla.decode.plan import decode_plan, decode_spec, decode_specs
+from kinfolk_mla.decode.plan import SCHEDULES, decode_plan, decode_spec, decode_specs, schedule_for
+from kinfolk_mla.plugin import kinfolk_gate_resources
 from kinfolk_mla.request import FLOAT_TYPES, MlaRequest
 
 
@@ -190,3 +192,27 @@ def test_the_plan_binds_what_the_kernel_takes_and_checks_its_indices():
 @pytest.mark.parametrize("causal, count", [(True, 0), (False, 1)])
 def test_a_mask_that_changes_nothing_is_noted(causal, count):
     assert len(DECODE.notes_for(request(causal=causal), arch())) == count
+
+
+def usage(**figures):
+    return Usage(symbol="k", target="toy", scratch_bytes=0, scratch_ops=0, figures=figures)
+
+
+def test_a_kernel_must_fit_as_often_as_its_schedule_counts_on():
+    spec = decode_spec(128)
+    assert kinfolk_gate_resources(usage(workgroups_per_cu=2), spec) == ()
+    [refusal] = kinfolk_gate_resources(usage(workgroups_per_cu=1), spec)
+    assert (refusal.code, refusal.value) == ("mla.decode.resources.workgroups_per_cu", 1)
+    assert "at least 2" in str(refusal)
+    assert kinfolk_gate_resources(usage(), spec) == (), "an arch that counts otherwise gates by itself"
+    assert kinfolk_gate_resources(usage(workgroups_per_cu=0), object()) == ()
+
+
+def test_the_schedule_follows_from_what_an_arch_declares():
+    plain, reading = arch(), arch(name="other")
+    object.__setattr__(reading, "roles", {"transpose_read_16": None})
+    schedules = [schedule for _, schedule in SCHEDULES]
+    assert [schedule_for(each) for each in (reading, plain)] == schedules
+    assert decode_plan(request(), reading).launches[0].spec == decode_spec(128, schedules[0])
+    assert decode_plan(request(), plain).launches[0].spec == decode_spec(128)
+    assert set(decode_specs(reading, "llvm22")).isdisjoint(decode_specs(plain, "llvm22"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kinfolk.hooks import hookimpl
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kinfolk.ir import Kernel
     from kinfolk.request import Request
     from kinfolk.spec import Spec
+    from kinfolk.usage import Usage
 
 PLUGIN = "kinfolk-mla"
 
@@ -59,6 +61,17 @@ def kinfolk_emit_ir(spec: Spec, arch: Arch) -> Kernel | None:
     from kinfolk_mla.decode.kernel import emit_decode
 
     return emit_decode(spec, arch)
+
+
+@hookimpl
+def kinfolk_gate_resources(usage: Usage, spec: Spec) -> Iterable[Refusal]:
+    """Return what the compiled kernel takes beyond its schedule's budget, in the figures the arch declares."""
+    if not isinstance(spec, MlaDecodeSpec):
+        return ()
+    from kinfolk_mla.decode.limits import resource_limits
+
+    declared = [limit for limit in resource_limits(spec) if limit.field in usage.figures]
+    return unmet(declared, SimpleNamespace(**usage.figures), None, PLUGIN)
 
 
 @hookimpl

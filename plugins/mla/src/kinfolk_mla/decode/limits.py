@@ -141,6 +141,20 @@ def spec_limits(arch: Arch) -> tuple[Limit, ...]:
     )
 
 
+def resource_limits(spec: MlaDecodeSpec) -> tuple[Limit, ...]:
+    """Return what a compiled kernel of a spec must meet, in the figures an arch may declare."""
+    return (
+        Limit(
+            "mla.decode.resources.workgroups_per_cu",
+            "cannot",
+            "workgroups_per_cu",
+            field("workgroups_per_cu") >= spec.workgroups_per_cu,
+            because="the schedule counts on that many workgroups to hide each other's waits",
+            remedy="Park more reads of the query, read less far ahead, or budget for fewer workgroups.",
+        ),
+    )
+
+
 def _single(name: str, value: int) -> Limit:
     return Limit(
         f"mla.decode.spec.{name}",
