@@ -256,7 +256,7 @@ EXACT = {
     "core.fmin": (2, min),
     "core.rint": (1, round),
     "core.fma": (3, lambda a, b, c: a * b + c),
-    "core.rcp": (1, lambda a: 1 / a if a else None),
+    "core.rcp": (1, lambda a: 1 / a if Fraction(2) ** -126 <= abs(a) <= Fraction(2) ** 126 else None),
 }
 ONLY_F32 = ("core.fma", "core.rcp", "core.sqrt", "core.exp2", "core.log2")
 
@@ -275,7 +275,7 @@ def test_float_arithmetic_rounds_the_exact_result_once(name, type_):
         if exact is not None:
             assert found == rounded(Fraction(exact), type_), (name, row)
             checked += 1
-    assert checked > 800
+    assert checked > 700
 
 
 def test_the_check_of_fma_sees_a_second_rounding():
@@ -321,6 +321,8 @@ def test_signed_zeros_infinities_and_nan():
     assert result("core.fma", 3e38, 3e38, -inf) == "-inf"
     assert result("core.sqrt", -1.0) == "nan" and result("core.sqrt", -0.0) == "-0.0"
     assert result("core.rcp", -0.0) == "-inf" and result("core.rcp", inf) == "0.0"
+    assert result("core.rcp", 2.0**-126) == str(2.0**126) and result("core.rcp", -(2.0**-127)) == "-inf"
+    assert result("core.rcp", -(2.0**126)) == str(-(2.0**-126)) and result("core.rcp", -(2.0**127)) == "-0.0"
     assert result("core.fadd", nan, 1.0) == "nan"
 
 

@@ -297,3 +297,19 @@ def test_the_grid_has_three_axes(toy, declare):
     y = np.zeros((2, 3, 2), np.int32)
     toy.run(toy.kernel(body, declare("y", I32, "write")), y, grid=(2, 3, 2), seed=3)
     assert (y == np.arange(2) + np.arange(3)[:, None] * 10 + np.arange(2)[:, None, None] * 100).all()
+
+
+def test_a_loop_does_not_count_past_the_largest_index(toy, declare):
+    """The index is compared once more at the end and must fit i32: the last that does, and the first that does not."""
+    step = 1 << 30
+
+    def body(y, low, n):
+        (rounds,) = control.for_range(low, n, step, [zero()], lambda i, carried: [carried[0] + 1])
+        memory.store(memory.offset(y, lanes.thread_id()), rounds)
+
+    low, y = Parameter(name="low", type=I32), np.zeros(toy.wave, np.int32)
+    kernel = toy.kernel(body, declare("y", I32, "write"), low, N)
+    toy.run(kernel, y, (1 << 30) - 1, (1 << 31) - 1)
+    assert (y == 1).all()
+    found = fault(toy, kernel, y, 1 << 30, (1 << 31) - 1)
+    assert found.kind == "integer" and "counts past 2^31 - 1" in str(found)

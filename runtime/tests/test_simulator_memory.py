@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kinfolk.errors import SimulationError
+from kinfolk.ir import constant
 from kinfolk.ir.ops import control, convert, lanes, memory
 from kinfolk.ir.types import BF16, F32, F64, I1, I16, I32, I64
 from kinfolk.parameters import Parameter
@@ -368,3 +369,34 @@ def test_a_prepared_kernel_is_forgotten_with_its_kernel(toy, declare):
     del kernel
     gc.collect()
     assert gone() is None
+
+
+def indexed(toy, declare, element, count, index):
+    """Return a kernel that reads one element per lane of a view of `count` elements, at `index(lane)`."""
+
+    def body(x, y):
+        view = memory.bound(x, constant(count, I32))
+        memory.store(memory.offset(y, lanes.thread_id()), memory.view_load(view, index(lanes.thread_id())))
+
+    return toy.kernel(body, declare("x", element, alignment=4), declare("y", element, "write"))
+
+
+def test_an_index_in_bytes_fits_32_bits(toy, declare):
+    """On both sides of 2^31 bytes, and of -2^31: past them a 32-bit byte offset would come back into the view."""
+    x, y = np.ones(8, np.int32), np.full(toy.wave, -1, np.int32)
+    for place in ((1 << 29) - 1, -(1 << 29)):
+        toy.run(indexed(toy, declare, I32, 8, lambda lane, place=place: (lane & 0) ^ place), x, y)
+        assert (y == 0).all()
+    for place in (1 << 29, -(1 << 29) - 1, 0x40000003):
+        found = fault(toy, indexed(toy, declare, I32, 8, lambda lane, place=place: (lane & 0) ^ place), x, y)
+        assert found.kind == "integer" and "32 bits" in str(found)
+
+
+def test_a_constant_is_not_added_to_a_negative_index_that_it_lifts_into_the_view(toy, declare):
+    x, y = np.ones(8, np.int32), np.full(toy.wave, -1, np.int32)
+    found = fault(toy, indexed(toy, declare, I32, 8, lambda lane: (lane - 2) + 4), x, y)
+    assert found.kind == "integer" and found.lanes == (0, 1)
+    toy.run(indexed(toy, declare, I32, 8, lambda lane: lane + 4), x, y)
+    assert y.tolist() == [1] * 4 + [0] * (toy.wave - 4)
+    toy.run(indexed(toy, declare, I32, 8, lambda lane: (lane - toy.wave - 4) + 4), x, y)
+    assert (y == 0).all()

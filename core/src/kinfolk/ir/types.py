@@ -126,3 +126,8 @@ def with_element(type_: DataType, element: ScalarType) -> DataType:
 def vector(element: ScalarType, count: int) -> DataType:
     """Return a scalar for a count of 1, else a vector."""
     return element if count == 1 else VectorType(element, count)
+
+
+def integer_of(bits: int) -> ScalarType:
+    """Return the integer type of a width."""
+    return {1: I1, 8: I8, 16: I16, 32: I32, 64: I64}[bits]

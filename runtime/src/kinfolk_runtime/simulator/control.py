@@ -59,7 +59,10 @@ def loop(
         step = w.integer(op, stride, "step")
         if step < 1:
             w.fail(op, "argument", f"takes a step of {step}, at least 1 is needed")
-        return range(w.integer(op, lower, "lower bound"), w.integer(op, upper, "upper bound"), step)
+        rounds = range(w.integer(op, lower, "lower bound"), w.integer(op, upper, "upper bound"), step)
+        if rounds and rounds[-1] + step >= 1 << 31:
+            w.fail(op, "integer", f"counts past 2^31 - 1: the last round has index {rounds[-1]}, the step is {step}")
+        return rounds
 
     def enter(w: Wave, index: int, values: list[Any]) -> None:
         r = w.registers

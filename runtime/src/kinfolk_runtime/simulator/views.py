@@ -86,7 +86,7 @@ def view_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], ta
     def store(w: Wave) -> None:
         r = w.registers
         value = on_active(w, transfer.to_units(r[sources[2]]))
-        offsets, inside = _placed(transfer, on_active(w, r[sources[1]]), r[sources[0]], extra)
+        offsets, inside = _placed(w, transfer, on_active(w, r[sources[1]]), r[sources[0]], extra)
         if not inside.any():
             return
         mapped = _allocated(w, transfer, r[sources[0]], offsets, inside)
@@ -99,16 +99,52 @@ def view_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], ta
     return store
 
 
-def _placed(transfer: Transfer, index: Array, view: View, extra: int) -> tuple[Array, Array]:
+def _placed(w: Wave, transfer: Transfer, index: Array, view: View, extra: int) -> tuple[Array, Array]:
     """Return the byte offset of every unit of an access, and whether the 4 bytes it lies in are inside the view."""
+    _check_index(w, transfer, index.view(np.int32))
     begin = (index.astype(np.int64) + extra) * element_type(transfer.op.operands[0].type).bytes
     inside = begin + (transfer.steps // 4 * 4 + min(4, transfer.bytes)) <= view.size
     return begin + transfer.steps, inside
 
 
+def _check_index(w: Wave, transfer: Transfer, index: Array) -> None:
+    """Raise the fault of an index that a 32-bit byte offset, or one in two parts, takes elsewhere."""
+    size = element_type(transfer.op.operands[0].type).bytes
+    limit = (1 << 31) // size
+    if size > 1 and (int(index.max()) >= limit or int(index.min()) < -limit):
+        wrong = (index >= limit) | (index < -limit)
+        what = f"{verb(transfer)} a view at an index whose {size}-byte offset does not fit 32 bits"
+        w.fail(transfer.op, "integer", what, _lanes(w, wrong))
+    added = _added_constant(transfer.op)
+    if added and int(index.min()) < added:
+        wrong = (index >= 0) & (index < added)
+        if wrong.any():
+            what = (
+                f"{verb(transfer)} a view at a sum of {added} and a negative number, which need not be added before the"
+            )
+            w.fail(transfer.op, "integer", f"{what} index is compared with the size", _lanes(w, wrong))
+
+
+def _lanes(w: Wave, wrong: Array) -> Array:
+    flat = np.atleast_1d(wrong.any(axis=0))
+    return w.lanes[flat] if len(flat) == len(w.lanes) else w.lanes
+
+
+def _added_constant(op: Operation) -> int:
+    """Return the positive constant that the index of a view access is a sum with, 0 where it is none."""
+    add = op.operands[1].defining_op
+    if add is None or add.name != "core.add":
+        return 0
+    constants = [
+        made for made in (value.defining_op for value in add.operands) if made and made.name == "core.constant"
+    ]
+    bits = int(constants[0].attributes["bits"]) if constants else 0
+    return bits if bits < 1 << 31 else 0
+
+
 def read_view(w: Wave, transfer: Transfer, view: View, index: Array, extra: int = 0) -> Array:
     """Return the units at element indices [1, n] of a view, 0 outside it."""
-    offsets, inside = _placed(transfer, index, view, extra)
+    offsets, inside = _placed(w, transfer, index, view, extra)
     whole = inside.all()
     if not whole and not inside.any():
         return np.zeros(offsets.shape, transfer.unit)

@@ -7,7 +7,7 @@ from typing import Any
 from kinfolk.ir import rules
 from kinfolk.ir.op import AttributeDef, LlvmWriter
 from kinfolk.ir.ops.declare import BY_TARGET, instruction, intrinsic, lane_op
-from kinfolk.ir.types import F32, I32
+from kinfolk.ir.types import F32, I32, integer_of
 from kinfolk.ir.value import Operation
 
 NSW = AttributeDef("nsw", "bool", default=False)
@@ -233,20 +233,14 @@ def fdiv(m: Any, a: Any, b: Any) -> Any:
 
 @lane_op("core.fneg", "a", rules.same_float, instruction("fneg"))
 def fneg(m: Any, a: Any) -> Any:
-    as_int = I32 if a.type.bits == 32 else _i64()
+    as_int = integer_of(a.type.bits)
     return m.bits(m.bits(a, as_int) ^ (1 << (a.type.bits - 1)), a.type)
 
 
 @lane_op("core.fabs", "a", rules.same_float, intrinsic("fabs"))
 def fabs(m: Any, a: Any) -> Any:
-    as_int = I32 if a.type.bits == 32 else _i64()
+    as_int = integer_of(a.type.bits)
     return m.bits(m.bits(a, as_int) & ((1 << (a.type.bits - 1)) - 1), a.type)
-
-
-def _i64() -> Any:
-    from kinfolk.ir.types import I64
-
-    return I64
 
 
 @lane_op("core.fma", "a b c", rules.same_f32, intrinsic("fma"))
@@ -331,5 +325,11 @@ def log2(m: Any, x: Any) -> Any:
 
 @lane_op("core.rcp", "x", rules.same_f32, BY_TARGET, issue="transcendental")
 def rcp(m: Any, x: Any) -> Any:
-    """1 / x; hardware is within 1 ulp."""
-    return m.const(1.0, F32) / x
+    """1 / x; hardware is within 1 ulp. A denormal x counts as 0 of its sign, and so does a denormal result."""
+    return _flushed(m, m.const(1.0, F32) / _flushed(m, x))
+
+
+def _flushed(m: Any, x: Any) -> Any:
+    """Return x, with 0 of the same sign for a denormal."""
+    bits = m.bits(x, I32)
+    return m.bits(m.where((bits & 0x7FFFFFFF) < 0x800000, bits & 0x80000000, bits), F32)

@@ -85,8 +85,8 @@ def for_range(
 ) -> tuple[Value, ...]:
     """Run `body(index, carried)` for index = lower, lower + step, ... while index < upper (signed i32).
 
-    Returns the carried values after the last pass. Bounds are equal on all active lanes. `body` returns the next
-    carried values, of the same types.
+    Returns the carried values after the last pass. Bounds are equal on all active lanes, and the last index plus the
+    step is below 2^31. `body` returns the next carried values, of the same types.
     """
     if type(step) is not int or step < 1:
         raise IRError(f"the step of a loop is a positive Python int, got {step!r}")

@@ -8,7 +8,7 @@ from kinfolk.errors import IRError
 from kinfolk.ir import rules
 from kinfolk.ir.op import LlvmWriter
 from kinfolk.ir.ops.declare import TO, lane_op
-from kinfolk.ir.types import F32, F64, I1, I8, I16, I32, I64, ScalarType, VectorType, component_count
+from kinfolk.ir.types import F32, F64, I16, I32, ScalarType, VectorType, component_count, integer_of
 from kinfolk.ir.value import Operation
 
 _WIDENINGS = (("bf16", "f32"), ("f16", "f32"), ("bf16", "f64"), ("f16", "f64"), ("f32", "f64"))
@@ -122,24 +122,20 @@ def bitcast(m: Any, x: list[Any], *, result: tuple[Any, ...], to: Any) -> list[A
     return _split(m, x, element)
 
 
-def _integer(bits: int) -> ScalarType:
-    return {1: I1, 8: I8, 16: I16, 32: I32, 64: I64}[bits]
-
-
 def _join(m: Any, x: list[Any], element: ScalarType) -> list[Any]:
-    source, target = x[0].type, _integer(element.bits)
+    source, target = x[0].type, integer_of(element.bits)
     ratio = element.bits // source.bits
     joined: list[Any] = []
     for start in range(0, len(x), ratio):
-        whole = m.zext(m.bits(x[start], _integer(source.bits)), target)
+        whole = m.zext(m.bits(x[start], integer_of(source.bits)), target)
         for part in range(1, ratio):
-            whole = whole | (m.zext(m.bits(x[start + part], _integer(source.bits)), target) << (part * source.bits))
+            whole = whole | (m.zext(m.bits(x[start + part], integer_of(source.bits)), target) << (part * source.bits))
         joined.append(m.bits(whole, element))
     return joined
 
 
 def _split(m: Any, x: list[Any], element: ScalarType) -> list[Any]:
-    source, target = _integer(x[0].type.bits), _integer(element.bits)
+    source, target = integer_of(x[0].type.bits), integer_of(element.bits)
     ratio = source.bits // target.bits
     return [
         m.bits(m.trunc(m.lshr(m.bits(component, source), part * target.bits), target), element)

@@ -210,7 +210,12 @@ view_load = CORE_OPS.register(
         lowering=BY_TARGET,
     )
 )
-"""`count` elements of a view at an element index read as unsigned; those outside the view are 0 and touch nothing."""
+"""`count` elements of a view at an element index; those outside the view, or at a negative index, are 0 and touch
+nothing.
+
+Claimed and checked: in bytes the index fits a signed 32-bit number; where it is the sum of a constant and a negative
+number, it is negative itself, for hardware may add the constant last.
+"""
 
 
 def _view_store_rule(types: tuple[Type, ...], _: Mapping[str, Any]) -> tuple[Type, ...]:
@@ -238,7 +243,7 @@ VIEW_STORE = CORE_OPS.register(
 
 
 def view_store(view: Value, index: Value, value: Value) -> None:
-    """Write elements of a view; those outside it vanish."""
+    """Write elements of a view; those outside it vanish. The index keeps the claims of `view_load`."""
     VIEW_STORE.add(view, index, value)
 
 

@@ -10,7 +10,7 @@ from kinfolk.errors import IRError
 from kinfolk.ir import rules
 from kinfolk.ir.op import AttributeDef, LlvmWriter
 from kinfolk.ir.ops.declare import CORE_OPS, TO, lane_op
-from kinfolk.ir.types import ScalarType, Type, VectorType, component_count, element_type, vector
+from kinfolk.ir.types import ScalarType, Type, VectorType, component_count, element_type, integer_of, vector
 from kinfolk.ir.value import Operation
 
 
@@ -66,9 +66,7 @@ def literal(bits: int, type_: ScalarType) -> str:
 )
 def constant(m: Any, *, result: tuple[Any, ...], to: ScalarType, bits: int) -> list[Any]:
     """A scalar given by its storage bits."""
-    from kinfolk.ir.types import I1, I8, I16, I32, I64
-
-    integer = {1: I1, 8: I8, 16: I16, 32: I32, 64: I64}[to.bits]
+    integer = integer_of(to.bits)
     value = m.const(bits, integer)
     return [value if integer == to else m.bits(value, to)]
 
