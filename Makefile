@@ -7,7 +7,7 @@ EDITABLE := -e 'core[cli]' $(foreach part,$(PARTS),-e $(part)) -e .
 PROJECT_FILES := pyproject.toml $(wildcard core/pyproject.toml) $(foreach part,$(PARTS),$(part)pyproject.toml)
 INSTALLED := .venv/.installed
 
-.PHONY: .venv venv demo test unit compile simulate bench sweep lint ci clean
+.PHONY: .venv venv llvm20 demo test unit compile simulate bench sweep lint ci clean
 .DEFAULT_GOAL := test
 
 venv .venv: $(INSTALLED)
@@ -20,15 +20,19 @@ $(INSTALLED): $(PROJECT_FILES)
 	$(BIN)/python -m pip install --quiet --no-build-isolation $(EDITABLE)
 	@touch $@
 
+# The LLVM of flavor llvm20, in a Python of its own under the cache's root: the lanes of older LLVM need it.
+llvm20: $(INSTALLED)
+	@$(BIN)/python -c 'from kinfolk_runtime.toolchains import install_llvm20; install_llvm20()'
+
 # The spine end to end: two models' decode requests, dispatched, compiled, gated, simulated and checked.
 demo: $(INSTALLED)
 	$(BIN)/python demos/spine.py
 
 # All lanes with the gates on skips, on files that no lane collects and on empty lanes.
-test: $(INSTALLED)
+test: $(INSTALLED) llvm20
 	$(BIN)/python .ci/lanes.py unit compile simulate bench
 
-unit compile simulate: $(INSTALLED)
+unit compile simulate: $(INSTALLED) llvm20
 	$(BIN)/python .ci/lanes.py $@
 
 bench: $(INSTALLED)

@@ -73,7 +73,7 @@ def stages(readme: str) -> list[Stage]:
     """Return all stages in order. Budgets add up to the total."""
     checked = [readme_stage(command) for command in readme_commands(readme)]
     return [
-        Stage("install", 4, "make venv"),
+        Stage("install", 4, "make venv llvm20"),
         Stage("lint", 1, "make lint"),
         *checked,
         Stage("wheels", 3.5, ".venv/bin/python .ci/wheels.py"),

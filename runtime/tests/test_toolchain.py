@@ -254,7 +254,11 @@ def run_program(body: str, *, kill: bool = False) -> set[int]:
         [sys.executable, "-c", f"{header}\n{good}\n{body}"],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "KINFOLK_DISABLE_AUTOLOAD": "1",
+        },
     )
     assert process.stdout is not None
     pids = {int(word) for word in process.stdout.readline().split()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from functools import partial
 
 import attrs
 import numpy as np
@@ -38,7 +39,7 @@ def an_arch(cpu, wave_size, **facts):
         facts=FACTS | facts,
         matrix=MatrixCatalog(()),
         ops=ops.OPS,
-        lower_kernel=lower_kernel,
+        lower_kernel=lower_kernel if wave_size == 64 else partial(lower_kernel, legality=None),
         read_usage=lambda code, symbol, arch: None,
     )
 

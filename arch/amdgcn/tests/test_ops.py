@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ PARAMETERS = (
 )
 
 
-def an_arch(cpu, wave_size):
+def an_arch(cpu, wave_size, lower=lower_kernel):
     return Arch(
         name=cpu,
         target_ids=(cpu,),
@@ -36,12 +37,12 @@ def an_arch(cpu, wave_size):
         facts=FACTS,
         matrix=MatrixCatalog(()),
         ops=ops.OPS,
-        lower_kernel=lower_kernel,
+        lower_kernel=lower,
         read_usage=lambda code, symbol, arch: None,
     )
 
 
-ARCHES = {64: an_arch("gfx942", 64), 32: an_arch("gfx1100", 32)}
+ARCHES = {64: an_arch("gfx942", 64), 32: an_arch("gfx1100", 32, partial(lower_kernel, legality=None))}
 
 
 def lowered(body, wave_size=64):

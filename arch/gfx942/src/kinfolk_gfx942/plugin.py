@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from kinfolk.arch import Arch
 from kinfolk.hooks import hookimpl
-from kinfolk_amdgcn import ops, resources
+from kinfolk.ir.ops import CORE_OPS
+from kinfolk_amdgcn import legality, ops, resources
 from kinfolk_amdgcn.lowering import lower_kernel
 from kinfolk_gfx942.facts import FACTS
 from kinfolk_gfx942.matrix import matrix_catalog
@@ -30,6 +31,7 @@ def arch() -> Arch:
         facts=FACTS,
         matrix=matrix_catalog(),
         ops=ops.OPS,
+        lacking=legality.lacking("gfx942", (op.name for op in (*CORE_OPS, *ops.OPS))),
         lower_kernel=lower_kernel,
         read_usage=resources.read_usage,
     )

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from kinfolk_runtime.toolchains import worker
+from kinfolk_runtime.toolchains.tool import both_ends
 
 WORKER_FILE = Path(worker.__file__)
-STDERR_TAIL_BYTES = 2000
+STDERR_BYTES = 1 << 20  # more than any LLVM has said of one job
 END_SECONDS = 5.0  # a crash may write a core file
 
 
@@ -116,8 +117,7 @@ class Worker:
         self._process.kill()
         status = self._process.wait()
         said = os.fstat(self._stderr.fileno()).st_size - said_before
-        length = min(said, STDERR_TAIL_BYTES)
-        tail = os.pread(self._stderr.fileno(), length, said_before + said - length)
+        text = os.pread(self._stderr.fileno(), min(said, STDERR_BYTES), said_before).decode(errors="replace").strip()
         self._release()
         if expired:
             cause = f"the {what} took more than {seconds:g} s and was stopped"
@@ -125,7 +125,7 @@ class Worker:
             cause = f"the worker ended {'with signal ' + str(-status) if status < 0 else 'with status ' + str(status)}"
         else:
             cause = f"the worker's reply could not be read ({error})"
-        return WorkerError("; ".join(filter(None, (cause, tail.decode(errors="replace").strip()))), lost=True)
+        return WorkerError("; ".join(filter(None, (cause, both_ends(text)))), lost=True)
 
 
 class WorkerPool:

@@ -80,15 +80,14 @@ def run_tool(command: Sequence[str], data: bytes = b"", *, seconds: float) -> by
     if process.returncode:
         status = process.returncode
         how = f"ended with signal {-status}" if status < 0 else f"ended with status {status}"
-        text = _shortened(said.decode(errors="replace").strip())
+        text = both_ends(said.decode(errors="replace").strip())
         raise ToolError("; ".join(filter(None, (f"it {how}", text))) + f" [{shlex.join(command)}]")
     return output
 
 
-def _shortened(text: str) -> str:
-    """Return the two ends: LLVM says first what is wrong, and then where it was, in many lines."""
-    half = SAID_CHARACTERS // 2
-    return text if len(text) <= SAID_CHARACTERS else f"{text[:half]} ... {text[-half:]}"
+def both_ends(text: str, most: int = SAID_CHARACTERS) -> str:
+    """Return a text of at most so many characters: LLVM says first what is wrong, then in many lines where it was."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
 
 
 def examined(path: Path) -> Tool:

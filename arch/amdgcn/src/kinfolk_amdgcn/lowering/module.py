@@ -11,9 +11,11 @@ from kinfolk.ir.op import LowerToLlvm
 from kinfolk.ir.ops.memory import ALLOCATE
 from kinfolk.ir.types import BufferType
 from kinfolk.ir.value import Kernel
-from kinfolk.lowering import Target, lower_function
+from kinfolk.lowering import Target
+from kinfolk_amdgcn.legality import Legality, measured
 from kinfolk_amdgcn.lowering import arithmetic, control, lanes, memory
 from kinfolk_amdgcn.lowering.attributes import function_attributes, parameter_words
+from kinfolk_amdgcn.lowering.watch import WatchedWriter, legal_only
 from kinfolk_amdgcn.target import TRIPLE, parse_target_id
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ DATA_LAYOUTS: Final[Mapping[int, str]] = {
     ),
 }
 SPACES: Final = {"global": 1, "workgroup": 3, "view": 8}
+MEASURED: Final = measured()
 LOWERINGS: Final[Mapping[str, LowerToLlvm]] = {
     **arithmetic.LOWERINGS,
     **lanes.LOWERINGS,
@@ -57,15 +60,22 @@ def target_for(arch: Arch, llvm: int) -> Target:
     )
 
 
-def lower_kernel(kernel: Kernel, arch: Arch, spec: Spec | None, llvm: int) -> LoweredModule:
+def lower_kernel(
+    kernel: Kernel, arch: Arch, spec: Spec | None, llvm: int, *, legality: Legality | None = MEASURED
+) -> LoweredModule:
     """Return `kernel` as an LLVM IR module for `arch` and the LLVM generation `llvm`.
 
+    `legality` is the table that calls are held against; an arch on a processor that is not in ours brings its own, and
+    None holds them against nothing.
     Raises IRError for a kernel attribute that is not known here, a block the arch cannot launch, workgroup memory
-    beyond what it has, and registers budgeted for more workgroups than fit.
+    beyond what it has, and registers budgeted for more workgroups than fit; IllegalOp for an op that is written as a
+    call which, as measured, the arch's processor does not have in this generation.
     """
     check_limits(kernel, arch)
     attributes = function_attributes(kernel, arch)
-    writer = lower_function(kernel, target_for(arch, llvm), llvm)
+    writer = WatchedWriter(kernel, arch, target_for(arch, llvm), llvm, legal_only(arch, llvm, legality))
+    writer.name_parameters()
+    writer.region(kernel.body)
     text = writer.module([parameter_words(parameter, llvm) for parameter in kernel.parameters], attributes)
     code = parse_target_id(arch.target_ids[0])
     return LoweredModule(symbol=kernel.name, text=text, triple=TRIPLE, cpu=code.processor, features=code.llvm_features)
