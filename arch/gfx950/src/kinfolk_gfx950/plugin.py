@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from kinfolk.arch import Arch
 from kinfolk.hooks import hookimpl
-from kinfolk_amdgcn import resources
+from kinfolk.ir.ops import CORE_OPS
+from kinfolk_amdgcn import legality, resources
 from kinfolk_amdgcn.lowering import lower_kernel
 from kinfolk_gfx950 import ops
 from kinfolk_gfx950.facts import FACTS
@@ -32,6 +33,7 @@ def arch() -> Arch:
         matrix=matrix_catalog(),
         ops=ops.OPS,
         roles=ops.ROLES,
+        lacking=legality.lacking("gfx950", (op.name for op in (*CORE_OPS, *ops.OPS))),
         lower_kernel=lower_kernel,
         read_usage=resources.read_usage,
     )
