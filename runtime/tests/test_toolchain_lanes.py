@@ -347,6 +347,40 @@ def test_an_installation_that_fails_leaves_what_was_there(monkeypatch, tmp_path)
     assert python.exists() and list(python.parents[2].iterdir()) == [llvm20_folder()]
 
 
+def test_a_python_that_makes_no_environment_is_told_so(monkeypatch, tmp_path):
+    def fails(*_, **__):
+        raise subprocess.CalledProcessError(1, ["python", "-m", "ensurepip"])
+
+    monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(llvm20.venv, "create", fails)
+    with pytest.raises(ToolError, match=r"no environment could be made.*ensurepip.*python3-venv"):
+        install_llvm20()
+    assert list((tmp_path / "toolchains").iterdir()) == []
+
+
+def test_an_environment_that_another_process_made_meanwhile_is_kept(tmp_path):
+    """Its folder cannot be replaced by a rename, and need not be."""
+    installed = llvm20_lane() and llvm20_folder()
+    (tmp_path / "made").mkdir()
+    theirs = tmp_path / "theirs"
+    (theirs / "bin").mkdir(parents=True)
+    (theirs / "bin" / "python").symlink_to(installed / "bin" / "python")
+    (theirs / "pyvenv.cfg").write_bytes((installed / "pyvenv.cfg").read_bytes())
+    (theirs / "lib").symlink_to(installed / "lib")
+    llvm20._put(tmp_path / "made", NeverThere(theirs), tmp_path / "before")
+    assert (theirs / "bin" / "python").exists()
+    (theirs / "lib").unlink()
+    with pytest.raises(ToolError, match="could not be moved"):
+        llvm20._put(tmp_path / "made", NeverThere(theirs), tmp_path / "before")
+
+
+class NeverThere(type(Path())):
+    """A folder that is not seen yet when it is looked for."""
+
+    def exists(self, **_):
+        return False
+
+
 def test_an_installation_that_works_is_kept():
     llvm20_lane()
     before = (llvm20_folder() / "pyvenv.cfg").read_bytes()

@@ -45,13 +45,11 @@ def install_llvm20() -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{FLAVOR}-", dir=folder.parent) as temporary:
         made = Path(temporary) / "made"
-        venv.create(made, symlinks=os.name != "nt", with_pip=True)
+        _make_environment(made)
         _install_into(_interpreter(made))
         if not _works(_interpreter(made)):
             raise ToolError(f"{REQUIREMENT} was installed, but its LLVM is not of flavor {FLAVOR}")
-        if folder.exists():
-            shutil.move(folder, Path(temporary) / "before")
-        os.rename(made, folder)
+        _put(made, folder, Path(temporary) / "before")
     return _interpreter(folder)
 
 
@@ -65,6 +63,27 @@ def llvm20_toolchain() -> LlvmliteToolchain:
 
 def _interpreter(folder: Path) -> Path:
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def _make_environment(folder: Path) -> None:
+    try:
+        venv.create(folder, symlinks=os.name != "nt", with_pip=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ToolError(
+            f"no environment could be made in {folder}: {error}. The running Python needs venv with pip "
+            f"(Debian: apt install python3-venv)"
+        ) from error
+
+
+def _put(made: Path, folder: Path, before: Path) -> None:
+    """Move a new environment to its place; one that another process put there meanwhile is as good."""
+    if folder.exists():
+        shutil.move(folder, before)
+    try:
+        os.rename(made, folder)
+    except OSError as error:
+        if not _works(_interpreter(folder)):
+            raise ToolError(f"{made} could not be moved to {folder}: {error}") from error
 
 
 def _install_into(python: Path) -> None:
