@@ -34,7 +34,6 @@ def arch() -> Arch:
         ops=ops.OPS,
         roles=ops.ROLES,
         lacking=legality.lacking("gfx950", (op.name for op in (*CORE_OPS, *ops.OPS))),
-        lacking=legality.lacking("gfx950", (op.name for op in (*CORE_OPS, *ops.OPS))),
         lower_kernel=lower_kernel,
         read_usage=resources.read_usage,
     )
