@@ -22,7 +22,15 @@ def changed(at, number):
 def test_an_output_within_its_tolerance_passes():
     found = result(changed((0, 1), 1.125))
     assert found.passed
-    assert (found.max_abs_err, found.tolerance, found.margin) == (0.125, 0.25, 0.5)
+    assert (found.max_abs_err, found.error_there, found.tolerance, found.margin) == (0.125, 0.125, 0.25, 0.5)
+
+
+def test_error_and_tolerance_are_of_the_element_of_the_margin_and_not_of_the_largest_error():
+    output = VALUE.astype(np.float32)
+    output[0, 1], output[1, 0] = 1.1875, -2.25
+    found = result(output)
+    assert found.max_abs_err == 0.25
+    assert (found.error_there, found.tolerance, found.margin) == (0.1875, 0.25, 0.75)
 
 
 WRONG = {

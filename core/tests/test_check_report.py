@@ -12,7 +12,9 @@ from kinfolk.usage import Usage
 USAGE = Usage(symbol="k", target="toy", scratch_bytes=0, scratch_ops=0, figures={"registers": 12})
 KERNEL = KernelReport.of(USAGE, spec_digest="0" * 16, arch="toy", toolchain="llvm")
 GOOD = ScenarioReport(
-    name="one", outputs=(OutputReport(name="out", max_abs_err=0.5, tolerance=1.0, margin=0.5),), findings=()
+    name="one",
+    outputs=(OutputReport(name="out", max_abs_err=0.75, error_there=0.5, tolerance=1.0, margin=0.5),),
+    findings=(),
 )
 REFUSAL = Refusal(
     code="a.b", kind="cannot", field="scale", value=math.inf, limit="finite", because="b", remedy="r", plugin="p"
@@ -26,8 +28,8 @@ def report(**changes):
 
 
 def failed(**changes):
-    comparison = {"name": "out", "max_abs_err": 0.5, "tolerance": 1.0, "margin": 0.5, "findings": ()} | changes
-    return ScenarioReport(name="bad", outputs=(OutputReport.of(Comparison(**comparison)),))
+    figures = {"max_abs_err": 0.5, "error_there": 0.5, "tolerance": 1.0, "margin": 0.5} | changes
+    return ScenarioReport(name="bad", outputs=(OutputReport.of(Comparison(name="out", findings=(), **figures)),))
 
 
 def test_the_document_has_the_keys_of_the_schema():
@@ -39,7 +41,7 @@ def test_the_document_has_the_keys_of_the_schema():
         {
             "name": "one",
             "status": "pass",
-            "outputs": [{"name": "out", "max_abs_err": 0.5, "tolerance": 1.0, "margin": 0.5}],
+            "outputs": [{"name": "out", "max_abs_err": 0.75, "error_there": 0.5, "tolerance": 1.0, "margin": 0.5}],
             "findings": [],
         }
     ]

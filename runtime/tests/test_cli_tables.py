@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kinfolk.check import Finding, KernelReport, OutputReport, Report, ScenarioReport
@@ -34,8 +36,8 @@ def report(*outputs: OutputReport, findings: tuple[Finding, ...] = ()) -> Report
     )
 
 
-GOOD = OutputReport(name="out", max_abs_err=0.25, tolerance=0.5, margin=0.5)
-BROKEN = OutputReport(name="lse", max_abs_err=None, tolerance=None, margin=None)
+GOOD = OutputReport(name="out", max_abs_err=0.75, error_there=0.25, tolerance=0.5, margin=0.5)
+BROKEN = OutputReport(name="lse", max_abs_err=None, error_there=None, tolerance=None, margin=None)
 
 
 @pytest.mark.parametrize("count", [1, 3, 4])
@@ -54,6 +56,22 @@ def test_a_passing_report_ends_with_its_margin(capsys):
         capsys.readouterr().out.splitlines()[-1]
         == "pass: 1 scenario on 1 kernel; the largest margin is 0.5, 1 is the limit"
     )
+
+
+def test_the_margin_stands_beside_the_error_and_the_tolerance_it_is_the_ratio_of(capsys):
+    print_report(report(GOOD))
+    lines = capsys.readouterr().out.splitlines()
+    [heading] = [re.split("[│┃]", line) for line in lines if "largest error" in line]
+    [row] = [re.split("[│┃]", line) for line in lines if "ragged" in line]
+    assert dict(zip(map(str.strip, heading), map(str.strip, row), strict=True)) == {
+        "scenario": "ragged",
+        "output": "out",
+        "status": "pass",
+        "margin": "0.5",
+        "error there": "0.25",
+        "tolerance there": "0.5",
+        "largest error": "0.75",
+    }
 
 
 def test_a_failing_report_says_what_was_found(capsys):

@@ -35,13 +35,15 @@ class Finding:
 
 @attrs.frozen(kw_only=True)
 class Comparison:
-    """One output: the largest error, and tolerance and margin of the element with the largest margin.
+    """One output: its largest error, and the element with the largest margin.
 
-    A figure is infinite where an element that must be finite is not.
+    `margin` is `error_there` / `tolerance`, all three of that element; `max_abs_err` may be another's, whose tolerance
+    is wider. A figure is infinite where an element that must be finite is not.
     """
 
     name: str
     max_abs_err: float
+    error_there: float
     tolerance: float
     margin: float
     findings: tuple[Finding, ...]
@@ -61,7 +63,9 @@ def compare(name: str, dtype: str, output: Array, expected: Expected) -> Compari
     if output.shape != expected.value.shape:
         message = f"has shape {output.shape}, the reference {expected.value.shape}"
         lost = Finding("shape", name, message)
-        return Comparison(name=name, max_abs_err=math.inf, tolerance=0.0, margin=math.inf, findings=(lost,))
+        return Comparison(
+            name=name, max_abs_err=math.inf, error_there=math.inf, tolerance=0.0, margin=math.inf, findings=(lost,)
+        )
     found = output.astype(np.float64)
     value = _representable(expected.value, output.dtype)
     untouched = is_poison(dtype, output)
@@ -121,11 +125,14 @@ def _first(mask: Mask) -> tuple[int, ...]:
 
 def _comparison(name: str, tolerance: Tolerance, error: Floats, margins: Floats, findings: list[Finding]) -> Comparison:
     if not error.size:
-        return Comparison(name=name, max_abs_err=0.0, tolerance=0.0, margin=0.0, findings=tuple(findings))
+        return Comparison(
+            name=name, max_abs_err=0.0, error_there=0.0, tolerance=0.0, margin=0.0, findings=tuple(findings)
+        )
     worst = int(np.argmax(margins))
     return Comparison(
         name=name,
         max_abs_err=float(error.max()),
+        error_there=float(error.reshape(-1)[worst]),
         tolerance=float(tolerance.bound.reshape(-1)[worst]),
         margin=float(margins.reshape(-1)[worst]),
         findings=tuple(findings),

@@ -30,10 +30,15 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 
 @attrs.frozen(kw_only=True)
 class OutputReport:
-    """One output of one scenario; a figure is None where something that must be finite is not."""
+    """One output of one scenario, under the order that gave it the largest margin.
+
+    `error_there` and `tolerance` are of the element with the largest margin, their ratio; `max_abs_err` may be of
+    another element. A figure is None where something that must be finite is not.
+    """
 
     name: str
     max_abs_err: float | None
+    error_there: float | None
     tolerance: float | None
     margin: float | None
 
@@ -43,6 +48,7 @@ class OutputReport:
         return cls(
             name=comparison.name,
             max_abs_err=_finite(comparison.max_abs_err),
+            error_there=_finite(comparison.error_there),
             tolerance=_finite(comparison.tolerance),
             margin=_finite(comparison.margin),
         )

@@ -52,16 +52,17 @@ def _figures(kernel: KernelReport) -> dict[str, object]:
 def print_report(report: Report) -> None:
     """Print how each output of each scenario compares with the reference, what was found, and the verdict.
 
-    The tolerance is that of the element with the largest margin, which need not be the one with the largest error.
+    Margin, error and tolerance are of the element with the largest margin, which need not be the one with the largest
+    error.
     """
     title = f"{report.family} on {report.arch}: {report.candidate} run by the {report.executor}, against the reference"
-    columns = ("scenario", "output", "status", "margin", "tolerance there", "largest error")
+    columns = ("scenario", "output", "status", "margin", "error there", "tolerance there", "largest error")
     rows = [
         (
             scenario.name,
             output.name,
             scenario.status,
-            *(_number(value) for value in (output.margin, output.tolerance, output.max_abs_err)),
+            *map(_number, (output.margin, output.error_there, output.tolerance, output.max_abs_err)),
         )
         for scenario in report.scenarios
         for output in scenario.outputs
