@@ -33,7 +33,7 @@ from kinfolk_runtime.compilation import compile_specs
 from kinfolk_runtime.simulator.buffers import SparseBuffer
 from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.simulator.fault import KernelFault
-from kinfolk_runtime.verify import run_scenario
+from kinfolk_runtime.verify import run_scenario, runners_of
 
 pytestmark = pytest.mark.simulate
 
@@ -73,7 +73,7 @@ def judged(composition: Composition, artifact: Artifact, emitted: Kernel, scenar
     """Run one scenario of the request on `emitted` in place of the artifact's kernel."""
     planted = attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], kernel=emitted),))
     (chosen,) = [each for each in composition.scenarios(REQUEST) if each.name == scenario]
-    return run_scenario(composition, planted, chosen, Simulator())
+    return run_scenario(composition, planted, chosen, runners_of())
 
 
 def emitted(composition: Composition, artifact: Artifact) -> Kernel:

@@ -32,6 +32,7 @@ from kinfolk_runtime.cli import emit, resources, verify
 from kinfolk_runtime.compilation import _objects
 from kinfolk_runtime.spec_space import sampled, spec_space
 from kinfolk_runtime.toolchains.base import Compiled, CompileJob
+from kinfolk_runtime.verify import ORDER_SEEDS, runners_of
 
 ROW = {"code", "kind", "field", "value", "limit", "because", "remedy", "plugin"}
 FIXED = {"symbol", "spec_digest", "arch", "toolchain", "scratch_bytes", "scratch_ops"}
@@ -319,6 +320,8 @@ def test_a_space_is_sampled_evenly_and_says_so(composed):
         (("--engine", "fast"), "no engine 'fast'; there is reference"),
         (("--executor", "simulatr"), "Did you mean simulator?"),
         (("--sanitize", "race"), "no sanitizer 'race'"),
+        (("--order-seeds", "0,-1"), "'0,-1' is no list of seeds"),
+        (("--order-seeds", "0,"), "'0,' is no list of seeds"),
         (("--scenario", "ragged"), "no scenario 'ragged'"),
     ],
 )
@@ -328,6 +331,16 @@ def test_verify_says_what_there_is(composed, monkeypatch, arguments, said):
     result = run(verify, "rows", "--arch", "paper", "rows=3", *arguments)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+@pytest.mark.parametrize("words, seeds", [((), ORDER_SEEDS), (("--order-seeds", "7"), (7,))])
+def test_verify_runs_in_the_orders_it_is_given(composed, monkeypatch, words, seeds):
+    composed(32)
+    asked = []
+    monkeypatch.setattr("kinfolk_runtime.verify.runners_of", lambda *given: asked.append(given) or runners_of(*given))
+    run(verify, "rows", "--arch", "paper", "rows=3", *words)
+    assert [given[-1] for given in asked] == [seeds]
+    assert "[default: 0,1,2]" in run(verify, "--help").stdout
 
 
 def test_verifying_nothing_fails(composed):

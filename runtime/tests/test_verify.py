@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import attrs
@@ -29,8 +30,10 @@ from kinfolk.refusal import Limit, Refusal
 from kinfolk.request import Request
 from kinfolk.spec import Spec
 from kinfolk.usage import Usage
-from kinfolk_runtime.artifact import Artifact, CompiledKernel
-from kinfolk_runtime.verify import verify
+from kinfolk_runtime.artifact import Artifact, ArtifactError, CompiledKernel, argument_layout, artifact_key, sha256
+from kinfolk_runtime.executor import Work
+from kinfolk_runtime.simulator import Simulator
+from kinfolk_runtime.verify import ORDER_SEEDS, runners_of, verify
 
 WAVE = 64
 
@@ -80,6 +83,7 @@ class Family:
         self.error, self.past, self.first, self.gate = error, past, first, tuple(gate)
         self.extra: tuple[Finding, ...] = ()
         self.expected_name = "y"
+        self.tampered: Callable[[CompiledKernel], CompiledKernel] = lambda kernel: kernel
 
     @hookimpl
     def kinfolk_request_type(self) -> type[Request]:
@@ -149,7 +153,7 @@ class ArchPlugin:
             facts={"max_grid_x": 16, "max_grid_y": 1, "max_grid_z": 1},
             matrix=MatrixCatalog(()),
             lower_kernel=lambda *_: pytest.fail("nothing is lowered here"),
-            read_usage=lambda *_: pytest.fail("nothing is read here"),
+            read_usage=lambda code, symbol, *_: usage_of(code, symbol),
         )
 
 
@@ -161,7 +165,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
         family = composition.family_plugin  # type: ignore[attr-defined]
         if family.gate:
             raise Refused("gated", family.gate)
-        return Artifact(plan=planned, kernels=tuple(compiled(launch.spec, composition) for launch in planned.launches))
+        kernels = tuple(compiled(launch.spec, composition) for launch in planned.launches)
+        return Artifact(plan=planned, kernels=tuple(family.tampered(kernel) for kernel in kernels))
 
     monkeypatch.setattr("kinfolk_runtime.verify.compile_plan", compile_plan)
 
@@ -176,8 +181,19 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     return runs
 
 
+OBJECT = b"3 registers"
+
+
+def usage_of(code: bytes, symbol: str) -> Usage:
+    """Read an object: its figure is the number it begins with."""
+    arguments = argument_layout(DoubleSpec(factor=1).parameters())
+    figures = {"registers": int(code.split()[0])}
+    return Usage(
+        symbol=symbol, target="toy", scratch_bytes=0, scratch_ops=0, figures=figures, arguments=arguments, hidden=()
+    )
+
+
 def compiled(spec: Spec, composition: Composition) -> CompiledKernel:
-    usage = Usage(symbol=spec.symbol(), target="toy", scratch_bytes=0, scratch_ops=0, figures={"registers": 3})
     module = LoweredModule(symbol=spec.symbol(), text="", triple="", cpu="toy")
     return CompiledKernel(
         spec=spec,
@@ -185,11 +201,11 @@ def compiled(spec: Spec, composition: Composition) -> CompiledKernel:
         flavor="llvm22",
         kernel=composition.emit(spec),
         module=module,
-        object=b"",
-        object_sha256="",
-        usage=usage,
+        object=OBJECT,
+        object_sha256=sha256(OBJECT),
+        usage=usage_of(OBJECT, spec.symbol()),
         toolchain="made-up",
-        key="",
+        key=artifact_key(module, arch="toy", flavor="llvm22", toolchain="made-up"),
     )
 
 
@@ -261,5 +277,113 @@ def test_a_reference_that_leaves_an_output_out_is_the_plugins_fault(run):
         run(family)
 
 
+OTHER = b"4 registers"
+SWAPPED = {
+    "its bytes": {"object": OTHER},
+    "its bytes and their digest": {"object": OTHER, "object_sha256": sha256(OTHER)},
+    "its key": {"key": "0" * 64},
+}
+
+
+@pytest.mark.parametrize("case", SWAPPED)
+def test_a_wrong_binary_does_not_come_to_run(run, case):
+    family = Family()
+    family.tampered = lambda kernel: attrs.evolve(kernel, **SWAPPED[case])
+    with pytest.raises(ArtifactError, match=r"exchanged|its key is|recorded is scratch_bytes"):
+        run(family)
+    family.tampered = lambda kernel: attrs.evolve(kernel, object=bytes(OBJECT))
+    assert run(family).status == "pass"
+
+
+class Handing(Family):
+    """y = factor * x, where the first wave of each workgroup stages what the second stores, past a barrier or not."""
+
+    def __init__(self, *, barrier: bool) -> None:
+        super().__init__()
+        self.barrier = barrier
+
+    @hookimpl
+    def kinfolk_candidates(self) -> tuple[Candidate, ...]:
+        def planned(request: DoubleRequest, arch: Arch) -> Plan:
+            alone = plan(request, arch)
+            return attrs.evolve(alone, launches=(attrs.evolve(alone.launches[0], block=2 * WAVE),))
+
+        [candidate] = super().kinfolk_candidates()
+        return (attrs.evolve(candidate, plan=planned),)
+
+    @hookimpl
+    def kinfolk_emit_ir(self, spec: Spec, arch: Arch) -> Kernel:
+        assert isinstance(spec, DoubleSpec)
+
+        def body(x: Any, y: Any, count: Any) -> None:
+            lane = lanes.lane_id()
+            index = lanes.block_id(axis=0) * WAVE + lane
+            shared = memory.allocate(F32, WAVE)
+
+            def stage() -> tuple[()]:
+                memory.workgroup_store(shared, lane, memory.load(memory.offset(x, index)) * float(spec.factor))
+                return ()
+
+            def store() -> tuple[()]:
+                memory.store(memory.offset(y, index), memory.workgroup_load(shared, lane))
+                return ()
+
+            control.if_else((index < count) & (lanes.thread_id() < WAVE), stage)
+            if self.barrier:
+                control.barrier()
+            control.if_else((index < count) & (lanes.thread_id() >= WAVE), store)
+
+        return build_kernel(spec.symbol(), spec.parameters(), arch=arch, block=2 * WAVE, body=body)
+
+
+def test_a_missing_barrier_that_the_ascending_order_hides_is_found_and_the_order_named(run):
+    assert run(Handing(barrier=False), order_seeds=[0]).status == "pass"
+    assert run(Handing(barrier=True)).status == "pass"
+    report = run(Handing(barrier=False))
+    assert report.status == "fail"
+    findings = [finding for scenario in report.scenarios for finding in scenario.findings]
+    assert {finding.code for finding in findings} == {"simulation"}
+    named = {word for finding in findings for word in re.findall(r"\[order seeds? ([\d, ]+)\]$", finding.message)}
+    assert named and not any("0" in word for word in named)
+    assert [output.name for output in report.scenarios[0].outputs] == ["y"]  # of the order that came to its end
+
+
+def test_a_finding_of_every_order_is_one_and_names_them_all(run):
+    report = run(Family(error=1e-5), order_seeds=[0, 5])
+    [finding] = report.scenarios[0].findings
+    assert finding.message.endswith("[order seeds 0, 5]")
+
+
+def test_figures_are_those_of_the_worst_order(run, monkeypatch):
+    """A kernel whose error differs from order to order; its tolerance is 1e-6."""
+    errors = iter([0.25e-6, 0.75e-6, 0.5e-6])
+    whole = Simulator.run
+
+    def erring(self: Simulator, work: Work) -> None:
+        whole(self, work)
+        work.arguments[1].array[:] += np.float32(next(errors))
+
+    monkeypatch.setattr(Simulator, "run", erring)
+    inputs = {"x": np.zeros(1, np.float32)}
+    monkeypatch.setattr(Scenario, "inputs", lambda self: inputs)
+    [scenario] = run(Family(), scenarios=["one"]).scenarios
+    [output] = scenario.outputs
+    assert output.margin == pytest.approx(0.75, rel=1e-6)
+    assert output.error_there == output.max_abs_err == pytest.approx(0.75e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize("seeds", [(), (-1,), (0, True), (1.0,)])
+def test_order_seeds_are_refused_by_value(run, seeds):
+    with pytest.raises(ValueError, match="order_seeds takes one or more Python ints"):
+        run(Family(), order_seeds=seeds)
+
+
+def test_the_simulator_runs_once_per_seed_and_another_executor_once():
+    assert [runner.order_seed for runner in runners_of()] == list(ORDER_SEEDS) == [0, 1, 2]
+    assert [runner.order_seed for runner in runners_of(order_seeds=[3, 3])] == [3]
+    [given] = runners_of(Simulator(4))
+    assert given.order_seed is None
+
+
 def test_every_order_of_waves_gives_the_same_report(run):
-    assert run(Family(), order_seed=7).to_dict() == run(Family()).to_dict()
+    assert run(Family(), order_seeds=[7]).to_dict() == run(Family()).to_dict()

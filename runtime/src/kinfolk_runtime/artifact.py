@@ -114,10 +114,10 @@ class CompiledKernel:
         """The text that was compiled."""
         return self.module.text
 
-    def check(self, composition: Composition) -> None:
-        """Read the object again and compare it with every claim about it; raise ArtifactError at the first that fails.
+    def check_claims(self) -> None:
+        """Compare the object's digest, the symbol, the key and the arguments with what is recorded.
 
-        Raises ToolError for an object that cannot be read and Refused for one outside the resource gate.
+        Raises ArtifactError at the first that fails. The object is not read: `check` does that as well.
         """
         if sha256(self.object) != self.object_sha256:
             raise self._error(
@@ -128,6 +128,14 @@ class CompiledKernel:
         key = artifact_key(self.module, arch=self.arch, flavor=self.flavor, toolchain=self.toolchain)
         if key != self.key:
             raise self._error(f"its key is {self.key}, LLVM IR, target and toolchain give {key}")
+        check_arguments(self.usage, self.spec)
+
+    def check(self, composition: Composition) -> None:
+        """Read the object again and compare it with every claim about it; raise ArtifactError at the first that fails.
+
+        Raises ToolError for an object that cannot be read and Refused for one outside the resource gate.
+        """
+        self.check_claims()
         usage = composition.arch.usage(self.object, self.symbol)
         check_arguments(usage, self.spec)
         if usage.target.partition(":")[0] != self.module.cpu:
@@ -164,6 +172,22 @@ class Artifact:
         Refused, each naming the kernel.
         """
         composition = composition or composition_of(self.plan)
+        self._check_launches()
+        for compiled in self.kernels:
+            compiled.check(composition)
+            if toolchain is not None:
+                compiled.check_from_source(composition, toolchain)
+
+    def check_claims(self) -> None:
+        """Compare every kernel with its launch and with what is recorded of it; objects are not read.
+
+        Raises ArtifactError naming the kernel.
+        """
+        self._check_launches()
+        for compiled in self.kernels:
+            compiled.check_claims()
+
+    def _check_launches(self) -> None:
         if len(self.kernels) != len(self.plan.launches):
             raise ArtifactError(f"{len(self.kernels)} kernels for {len(self.plan.launches)} launches")
         for launch, compiled in zip(self.plan.launches, self.kernels, strict=True):
@@ -179,9 +203,6 @@ class Artifact:
                     f"the plan launches {compiled.symbol} with {launch.block} threads, it is built for "
                     f"{compiled.kernel.block}"
                 )
-            compiled.check(composition)
-            if toolchain is not None:
-                compiled.check_from_source(composition, toolchain)
 
 
 def composition_of(plan: Plan) -> Composition:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.arch import Arch
-from kinfolk.errors import BindError, InternalError, KinfolkError
+from kinfolk.errors import BindError, KinfolkError
 from kinfolk.expr import Scope
 from kinfolk.ir.value import Kernel
 from kinfolk.plan import Binding, Launch, Plan
@@ -132,8 +132,10 @@ def bind(
     `source` is an artifact, or a plan, whose kernels are then emitted for an executor of IR. `tensors` holds every
     input by name; outputs and workspaces may be given and are allocated otherwise, filled with poison. `executor` is
     an executor, a plugin's name or None for the simulator. Raises BindError naming tensor or argument, the value, and
-    what is needed.
+    what is needed, and ArtifactError where an artifact's parts do not belong together.
     """
+    if not isinstance(source, Plan):
+        source.check_claims()
     plan, compiled = (source, None) if isinstance(source, Plan) else (source.plan, source.kernels)
     if composition is None:
         from kinfolk_runtime.artifact import composition_of
@@ -191,8 +193,6 @@ def call(
 def _kernels(plan: Plan, compiled: tuple[CompiledKernel, ...] | None, composition: Composed) -> tuple[_Bound, ...]:
     if compiled is None:
         return tuple(_Bound(kernel=composition.emit(launch.spec), compiled=None) for launch in plan.launches)
-    if len(compiled) != len(plan.launches):
-        raise InternalError(f"the artifact has {len(compiled)} kernels for {len(plan.launches)} launches")
     return tuple(_Bound(kernel=one.kernel, compiled=one) for one in compiled)
 
 

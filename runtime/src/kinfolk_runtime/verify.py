@@ -1,9 +1,9 @@
-"""Run a request's kernels on every scenario of its family, and compare with the fp64 reference."""
+"""Run a request's kernels on every scenario of its family in several orders, and compare with the fp64 reference."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 import numpy as np
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kinfolk.request import Request
 
 ENGINES = ("reference",)
+ORDER_SEEDS: Final = (0, 1, 2)
+"""The orders of waves and workgroups that each scenario runs in: ascending under 0, drawn under others."""
 Started = Callable[[str, int], None]
 
 
@@ -46,32 +48,35 @@ def verify(
     executor: str | Executor = DEFAULT,
     engine: str = "reference",
     scenarios: Iterable[str] | None = None,
-    order_seed: int = 0,
+    order_seeds: Sequence[int] = ORDER_SEEDS,
     started: Started | None = None,
     composition: Composition | None = None,
 ) -> Report:
     """Dispatch, compile and gate a request, and run it on the family's scenarios: all of them, or those named.
 
-    `order_seed` draws the simulator's order of waves and workgroups. `started(name, of)` is told each scenario as it
-    begins. A refusal, a fault of the kernel and a wrong output are in the report. Raises ValueError for an unknown
-    scenario or engine, ToolError where a kernel does not compile, PluginError where a plugin fails.
+    The simulator runs each scenario under every one of `order_seeds`, which draw its order of waves and workgroups; an
+    output's figures are those of the order with its largest margin, and findings name their orders. `started(name, of)`
+    is told each scenario as it begins. A refusal, a fault of the kernel and a wrong output are in the report. Raises
+    ValueError for an unknown scenario or engine, or no seed, ToolError where a kernel does not compile, ArtifactError
+    where its object is not what it is recorded to be, PluginError where a plugin fails.
     """
     from kinfolk.plugins.composition import compose
 
     composition = composition or compose(request.family, arch)
-    runner = _executor(executor, engine, order_seed)
+    runners = runners_of(executor, engine, order_seeds)
     report = Report(
         family=request.family,
         arch=arch,
         flavor=flavor,
         candidate=None,
-        executor=runner.name,
+        executor=runners[0].executor.name,
         request=request.to_dict(),
     )
     try:
         plan = selections.plan(composition, request, flavor)
         report = attrs.evolve(report, candidate=plan.candidate)
         artifact = compile_plan(plan, composition=composition)
+        artifact.check(composition)
     except Refused as refused:
         return attrs.evolve(report, refusals=refused.refusals)
     chosen = _chosen(composition.scenarios(request), scenarios)
@@ -79,7 +84,7 @@ def verify(
     for scenario in chosen:
         if started:
             started(scenario.name, len(chosen))
-        results.append(run_scenario(composition, artifact, scenario, runner))
+        results.append(run_scenario(composition, artifact, scenario, runners))
     return attrs.evolve(report, scenarios=tuple(results), kernels=kernel_reports(artifact.kernels))
 
 
@@ -94,14 +99,28 @@ def kernel_reports(kernels: Iterable[CompiledKernel]) -> tuple[KernelReport, ...
     return tuple(rows.values())
 
 
-def _executor(wanted: str | Executor, engine: str, order_seed: int) -> Executor:
+@attrs.frozen
+class Runner:
+    """An executor, and the seed of its order of waves; None where the order is not ours to draw."""
+
+    executor: Executor
+    order_seed: int | None = None
+
+
+def runners_of(
+    wanted: str | Executor = DEFAULT, engine: str = "reference", order_seeds: Sequence[int] = ORDER_SEEDS
+) -> tuple[Runner, ...]:
+    """Return the simulator once per order seed, or another executor once. ValueError for no seed, unknown engines."""
     if engine not in ENGINES:
         raise ValueError(f"engine is {engine!r}, known: {', '.join(ENGINES)}")
     if wanted != DEFAULT:
-        return executor_of(wanted)
+        return (Runner(executor_of(wanted)),)
+    if not order_seeds or any(type(seed) is not int or seed < 0 for seed in order_seeds):
+        raise ValueError(f"order_seeds takes one or more Python ints of at least 0, got {order_seeds!r}")
     from kinfolk_runtime.simulator.engine import Simulator
 
-    return Simulator(order_seed)
+    simulator = Simulator()
+    return tuple(Runner(simulator.with_order(seed), seed) for seed in dict.fromkeys(order_seeds))
 
 
 def _chosen(offered: Sequence[Any], wanted: Iterable[str] | None) -> tuple[Scenario, ...]:
@@ -119,10 +138,13 @@ def _chosen(offered: Sequence[Any], wanted: Iterable[str] | None) -> tuple[Scena
 
 
 def run_scenario(
-    composition: Composition, artifact: Artifact, scenario: Scenario, executor: Executor
+    composition: Composition, artifact: Artifact, scenario: Scenario, runners: Sequence[Runner]
 ) -> ScenarioReport:
-    """Run one scenario of an artifact's request and judge its outputs; what goes wrong on the way is a finding."""
-    return _Run(composition, artifact, executor).scenario(scenario)
+    """Run one scenario of an artifact's request with each runner and judge its outputs.
+
+    What goes wrong on the way is a finding.
+    """
+    return _Run(composition, artifact, runners).scenario(scenario)
 
 
 @attrs.frozen(eq=False)
@@ -131,24 +153,34 @@ class _Run:
 
     composition: Composition
     artifact: Artifact
-    executor: Executor
+    runners: Sequence[Runner]
 
     def scenario(self, scenario: Scenario) -> ScenarioReport:
-        """Run one scenario; what goes wrong on the way is a finding of it."""
+        """Run one scenario in every order; the reference is computed once."""
         artifact = self._artifact_for(scenario)
         inputs = scenario.inputs()
-        memory = _memory(artifact.plan, inputs)
-        try:
-            self._launch(artifact, {**inputs, **memory})
-        except (SimulationError, BindError) as error:
-            code = "bind" if isinstance(error, BindError) else "simulation"
-            return ScenarioReport(name=scenario.name, outputs=(), findings=(Finding(code, "", str(error)),))
         expected = self.composition.reference(scenario.request, inputs)
-        compared = list(_comparisons(artifact.plan, memory, expected))
-        findings = [finding for comparison in compared for finding in comparison.findings]
-        findings += self.composition.check_outputs(scenario.request, memory, expected)
-        outputs = tuple(OutputReport.of(comparison) for comparison in compared)
-        return ScenarioReport(name=scenario.name, outputs=outputs, findings=tuple(findings))
+        compared: list[Comparison] = []
+        found: dict[Finding, list[int | None]] = {}
+        for runner in self.runners:
+            memory = _memory(artifact.plan, inputs)
+            try:
+                self._launch(artifact, {**inputs, **memory}, runner.executor)
+            except (SimulationError, BindError) as error:
+                code = "bind" if isinstance(error, BindError) else "simulation"
+                findings = [Finding(code, "", str(error))]
+            else:
+                here = list(_comparisons(artifact.plan, memory, expected))
+                findings = [finding for comparison in here for finding in comparison.findings]
+                findings += self.composition.check_outputs(scenario.request, memory, expected)
+                compared += here
+            for finding in dict.fromkeys(findings):
+                found.setdefault(finding, []).append(runner.order_seed)
+        return ScenarioReport(
+            name=scenario.name,
+            outputs=tuple(_worst(artifact.plan, compared)),
+            findings=tuple(_with_orders(finding, seeds) for finding, seeds in found.items()),
+        )
 
     def _artifact_for(self, scenario: Scenario) -> Artifact:
         """Return the artifact under the plan of the scenario's own request; its kernels are compiled already."""
@@ -158,10 +190,28 @@ class _Run:
             raise PluginError(f"scenario {scenario.name} asks for other kernels than the request it is of")
         return attrs.evolve(self.artifact, plan=plan)
 
-    def _launch(self, artifact: Artifact, tensors: Mapping[str, Array]) -> None:
+    def _launch(self, artifact: Artifact, tensors: Mapping[str, Array], executor: Executor) -> None:
         from kinfolk_runtime.binder import bind
 
-        bind(artifact, tensors, executor=self.executor, composition=self.composition)()
+        bind(artifact, tensors, executor=executor, composition=self.composition)()
+
+
+def _worst(plan: Plan, compared: Sequence[Comparison]) -> Iterator[OutputReport]:
+    """Yield per output the comparison with the largest margin of all orders, and the largest error of any."""
+    for name in plan.outputs:
+        of_output = [comparison for comparison in compared if comparison.name == name]
+        if of_output:
+            worst = max(of_output, key=lambda comparison: comparison.margin)
+            largest = max(comparison.max_abs_err for comparison in of_output)
+            yield OutputReport.of(attrs.evolve(worst, max_abs_err=largest))
+
+
+def _with_orders(finding: Finding, seeds: Sequence[int | None]) -> Finding:
+    """Return a finding that names the order seeds it was made under."""
+    named = ", ".join(str(seed) for seed in seeds if seed is not None)
+    if not named:
+        return finding
+    return attrs.evolve(finding, message=f"{finding.message} [order seed{'s' * (len(seeds) > 1)} {named}]")
 
 
 def _memory(plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -191,4 +241,4 @@ def _comparisons(plan: Plan, memory: Mapping[str, Array], expected: Mapping[str,
         yield compare(name, plan.binding(name).dtype, memory[name], reference)
 
 
-__all__ = ["kernel_reports", "run_scenario", "verify"]
+__all__ = ["ORDER_SEEDS", "Runner", "kernel_reports", "run_scenario", "runners_of", "verify"]

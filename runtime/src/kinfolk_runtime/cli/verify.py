@@ -34,6 +34,13 @@ def _executor(ctx: click.Context, parameter: click.Parameter, value: str) -> str
     return value
 
 
+def _order_seeds(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
+    seeds = value.split(",")
+    if not all(seed.isascii() and seed.isdigit() for seed in seeds):
+        raise click.BadParameter(f"{value!r} is no list of seeds; they are integers of at least 0, as in 0,1,2.")
+    return tuple(map(int, seeds))
+
+
 def _sanitize(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     if value != "none":
         checked = "every run checks accesses, claims and barriers; nothing checks for races"
@@ -47,6 +54,14 @@ def _sanitize(ctx: click.Context, parameter: click.Parameter, value: str) -> str
 @flavor_option
 @click.option("--executor", default="simulator", show_default=True, callback=_executor, help="What runs the kernels.")
 @click.option("--engine", default="reference", show_default=True, callback=_engine, help="The simulator's engine.")
+@click.option(
+    "--order-seeds",
+    default="0,1,2",
+    show_default=True,
+    metavar="N,...",
+    callback=_order_seeds,
+    help="Run every scenario once per seed; each draws another order of waves, 0 is the ascending one.",
+)
 @click.option("--sanitize", default="none", callback=_sanitize, expose_value=False, hidden=True)
 @click.option("--scenario", "names", multiple=True, metavar="NAME", help="Run this scenario only; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print a document (kinfolk.report/1).")
@@ -59,6 +74,7 @@ def command(
     flavor: str,
     executor: str,
     engine: str,
+    order_seeds: tuple[int, ...],
     names: tuple[str, ...],
     as_json: bool,
     fields: tuple[str, ...],
@@ -68,7 +84,7 @@ def command(
     Exit status 1 unless everything passes.
     """
     found = asked(family, arch, flavor, fields)
-    report = _report(found, executor, engine, names)
+    report = _report(found, executor, engine, order_seeds, names)
     if as_json:
         print_document(report.to_dict())
     else:
@@ -80,7 +96,7 @@ def command(
         ctx.exit(EXIT_FAILED)
 
 
-def _report(found: Asked, executor: str, engine: str, names: tuple[str, ...]) -> Report:
+def _report(found: Asked, executor: str, engine: str, order_seeds: tuple[int, ...], names: tuple[str, ...]) -> Report:
     """Return the report; what keeps a run from being one is a refusal of it. An unknown scenario is a usage error."""
     from kinfolk.check import Report
     from kinfolk_runtime.verify import verify
@@ -110,6 +126,7 @@ def _report(found: Asked, executor: str, engine: str, names: tuple[str, ...]) ->
                 executor=executor,
                 engine=engine,
                 scenarios=names or None,
+                order_seeds=order_seeds,
                 started=lambda name, of: step(name),
                 composition=found.composition,
             )

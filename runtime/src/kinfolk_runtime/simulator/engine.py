@@ -37,6 +37,12 @@ class Simulator:
         self._order_seed = order_seed
         self._programs: WeakKeyDictionary[Kernel, Program] = WeakKeyDictionary()
 
+    def with_order(self, order_seed: int) -> Simulator:
+        """Return a simulator of another order that shares this one's prepared kernels."""
+        other = Simulator(order_seed)
+        other._programs = self._programs
+        return other
+
     def run(self, work: Work) -> None:
         """Run one launch of a bound plan: its IR, under this simulator's seed."""
         self.launch(work.kernel, work.grid, work.arguments)
