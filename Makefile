@@ -24,7 +24,7 @@ $(INSTALLED): $(PROJECT_FILES)
 llvm20: $(INSTALLED)
 	@$(BIN)/python -c 'from kinfolk_runtime.toolchains import install_llvm20; install_llvm20()'
 
-# The spine end to end: two models' decode requests, dispatched, compiled, gated, simulated and checked.
+# The spine end to end: models' decode requests on two archs, dispatched, compiled, gated, simulated and checked.
 demo: $(INSTALLED)
 	$(BIN)/python demos/spine.py
 

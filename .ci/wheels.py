@@ -19,7 +19,7 @@ from pathlib import Path
 from lanes import SKIPS, Record, read_skips, unlisted_skips
 
 ROOT = Path(__file__).resolve().parent.parent
-VERIFY = "verify mla --arch gfx942 num_heads=16 num_seqs=2 total_q=2 max_seqlen_q=1 max_seqlen_k=40 absorbed_query=true"
+REQUEST = "num_heads=16 num_seqs=2 total_q=2 max_seqlen_q=1 max_seqlen_k=40 absorbed_query=true"
 
 
 def projects(root: Path) -> list[Path]:
@@ -30,6 +30,12 @@ def projects(root: Path) -> list[Path]:
         for path in root.glob(f"{pattern}/pyproject.toml")
     ]
     return [*sorted(found), root]
+
+
+def offered(root: Path, kind: str) -> list[str]:
+    """Return the names that the distributions offer in an entry-point group such as `kinfolk.archs`."""
+    tables = [tomllib.loads((project / "pyproject.toml").read_text())["project"] for project in projects(root)]
+    return sorted(name for table in tables for name in table.get("entry-points", {}).get(kind, {}))
 
 
 def run(command: Sequence[str | Path], cwd: Path, **settings: str) -> None:
@@ -84,14 +90,17 @@ def smoke(python: Path, empty: Path) -> None:
         raise SystemExit(f"the smoke test imported (exit {status}) {places.split()}, not what the wheels hold")
     kinfolk = python.parent / "kinfolk"
     status, listed = answer([kinfolk, "list", "--json"], empty)
-    if status or (missing := [name for name in ("mla", "gfx942") if f'"{name}"' not in listed]):
+    archs = offered(ROOT, "kinfolk.archs")
+    expected = [*offered(ROOT, "kinfolk.families"), *archs]
+    if status or (missing := [name for name in expected if f'"{name}"' not in listed]):
         raise SystemExit(
             f"kinfolk list (exit {status}) does not name {missing if status == 0 else 'anything'}: {listed}"
         )
-    status, text = answer([kinfolk, *VERIFY.split(), "--json"], empty)
-    report = json.loads(text or "{}")
-    if status or report.get("status") != "pass" or not report.get("kernels") or not report.get("scenarios"):
-        raise SystemExit(f"kinfolk verify from the wheels did not pass (exit {status}): {text[:3000]}")
+    for arch in archs:
+        status, text = answer([kinfolk, "verify", "mla", "--arch", arch, *REQUEST.split(), "--json"], empty)
+        report = json.loads(text or "{}")
+        if status or report.get("status") != "pass" or not report.get("kernels") or not report.get("scenarios"):
+            raise SystemExit(f"kinfolk verify on {arch} from the wheels did not pass (exit {status}): {text[:3000]}")
 
 
 def own_tests(python: Path, work: Path) -> None:
