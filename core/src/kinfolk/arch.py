@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import attrs
 
-from kinfolk.errors import KinfolkError
+from kinfolk.errors import KinfolkError, PluginError
 from kinfolk.ir.op import OpDef, OpTable
 from kinfolk.ir.ops import CORE_OPS
-from kinfolk.matrix import MatrixCatalog
+from kinfolk.matrix import FACT_PREFIX, MatrixCatalog
 from kinfolk.roles import check_roles
 
 if TYPE_CHECKING:
@@ -24,6 +24,28 @@ Fact = int | str | bool
 
 class UnknownFact(KinfolkError, AttributeError):
     """The arch declares no fact of that name; the message lists those it does."""
+
+
+class Facts(Mapping[str, Fact]):
+    """The facts that an arch declares, and those that follow from the rest of it.
+
+    These are `wave_size`, and whether it has an atom, by the name that `kinfolk.matrix.atom_fact` gives; only declared
+    ones and `wave_size` are listed.
+    """
+
+    def __init__(self, declared: Mapping[str, Fact], wave_size: int, matrix: MatrixCatalog) -> None:
+        self.declared = declared
+        self._listed: dict[str, Fact] = {**declared, "wave_size": wave_size}
+        self._matrix = matrix
+
+    def __getitem__(self, name: str) -> Fact:
+        return self._matrix.fact(name) if name.startswith(FACT_PREFIX) else self._listed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._listed)
+
+    def __len__(self) -> int:
+        return len(self._listed)
 
 
 @attrs.frozen(kw_only=True)
@@ -42,9 +64,10 @@ class LoweredModule:
 class Arch:
     """One instruction set. Families ask it for facts and atoms, never for its name.
 
-    `facts` are numbers and flags in the units of their names (`lds_bytes`, `compute_units`); they read as attributes
-    too. `target_ids` are the compiler's names of it. `ops` are its own ops, `roles` says what some of them are good for
-    (`kinfolk.roles`), `lacking` names portable ops it does not have with what to use instead.
+    `facts` are numbers and flags in the units of their names (`lds_bytes`, `compute_units`), to which `Facts` adds what
+    follows from the other fields; they read as attributes too. `target_ids` are the compiler's names of it. `ops` are
+    its own ops, `roles` says what some of them are good for (`kinfolk.roles`), `lacking` names portable ops it does not
+    have with what to use instead.
     `lower_kernel(kernel, arch, spec, llvm)` writes LLVM IR for an LLVM generation; `read_usage(object, symbol, arch)`
     reads what the compiler produced.
     """
@@ -62,6 +85,10 @@ class Arch:
 
     def __attrs_post_init__(self) -> None:
         check_roles(self.name, self.roles, self.ops)
+        declared = self.facts.declared if isinstance(self.facts, Facts) else self.facts
+        if (waves := declared.get("wave_size", self.wave_size)) != self.wave_size:
+            raise PluginError(f"{self.name} has waves of {self.wave_size}, and declares the fact wave_size = {waves!r}")
+        object.__setattr__(self, "facts", Facts(declared, self.wave_size, self.matrix))
 
     @cached_property
     def op_table(self) -> OpTable:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
 import attrs
 
@@ -10,6 +12,14 @@ from kinfolk.errors import KinfolkError
 from kinfolk.ir.meaning import Matrix
 from kinfolk.ir.op import OpDef
 from kinfolk.ir.value import Value
+
+FACT_PREFIX: Final = "matrix."
+_FACT = re.compile(r"matrix\.(\d+)x(\d+)x(\d+)\.(\w+)\.(\w+)\.(\w+)", re.ASCII)
+
+
+def atom_fact(*, m: int, n: int, k: int, a: str, b: str | None = None, c: str = "f32") -> str:
+    """Return the name of the fact whether an arch has this atom, `matrix.MxNxK.A.B.C`, for conditions of limits."""
+    return f"{FACT_PREFIX}{m}x{n}x{k}.{a}.{b or a}.{c}"
 
 
 class NoSuchAtom(KinfolkError):
@@ -58,6 +68,14 @@ class MatrixCatalog:
             known = "; ".join(map(str, self._atoms)) or "none at all"
             raise NoSuchAtom(f"no matrix atom {m}x{n}x{k or 'any k'} {a} x {b or a} -> {c}; there are: {known}")
         return max(fitting, key=lambda atom: atom.shape.k)
+
+    def fact(self, name: str) -> bool:
+        """Return whether there is the atom that `atom_fact` names; raise KeyError for a name it does not give."""
+        parts = _FACT.fullmatch(name)
+        if parts is None:
+            raise KeyError(name)
+        m, n, k = (int(parts[number]) for number in (1, 2, 3))
+        return any(_fits(atom.shape, m, n, k, parts[4], parts[5], parts[6]) for atom in self._atoms)
 
 
 def _fits(s: Matrix, m: int, n: int, k: int | None, a: str, b: str, c: str) -> bool:

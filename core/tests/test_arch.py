@@ -1,0 +1,68 @@
+"""Facts of an arch: those it declares, and those that follow from its atoms and waves."""
+
+import attrs
+import numpy as np
+import pytest
+
+from kinfolk.arch import Arch, UnknownFact
+from kinfolk.errors import PluginError
+from kinfolk.expr import ExprError, Scope, fact
+from kinfolk.ir.meaning import Matrix, OperandMap
+from kinfolk.ir.op import OpDef
+from kinfolk.ir.types import BF16, F32
+from kinfolk.matrix import Atom, MatrixCatalog, atom_fact
+
+ANYWHERE = OperandMap(np.zeros((32, 4), np.int64), np.zeros((32, 4), np.int64))
+PRODUCT = Matrix(16, 16, 8, BF16, BF16, F32, ANYWHERE, ANYWHERE, ANYWHERE)
+ATOM = Atom(OpDef(name="toy.product", result=lambda *_: (), issue="matrix", meaning=PRODUCT, lowering=print), 4)
+
+
+def arch(**changes):
+    parts = {"name": "toy", "target_ids": ("toy",), "wave_size": 32, "facts": {"lds_bytes": 1024}}
+    return Arch(
+        **(parts | {"matrix": MatrixCatalog((ATOM,)), "lower_kernel": None, "read_usage": None} | changes),
+    )
+
+
+SHAPE = {"m": 16, "n": 16, "k": 8, "a": "bf16"}
+
+
+@pytest.mark.parametrize(
+    "asked, there",
+    [
+        ({}, True),
+        ({"b": "bf16", "c": "f32"}, True),
+        ({"m": 32}, False),
+        ({"n": 32}, False),
+        ({"k": 16}, False),
+        ({"a": "f16"}, False),
+        ({"b": "f16"}, False),
+        ({"c": "bf16"}, False),
+    ],
+)
+def test_a_condition_can_ask_for_an_atom(asked, there):
+    name = atom_fact(**SHAPE | asked)
+    assert fact(name).holds(Scope(arch=arch())) is there
+    assert arch().fact(name) is there
+    assert fact(name).holds(Scope(arch=arch(matrix=MatrixCatalog(())))) is False
+
+
+@pytest.mark.parametrize("name", ["matrix.", "matrix.16x16.bf16.bf16.f32", "matrix.16x16x8.bf16.f32", "lds_byte"])
+def test_a_fact_of_no_meaning_is_no_fact(name):
+    with pytest.raises(ExprError, match="no fact"):
+        fact(name).evaluate(Scope(arch=arch()))
+    with pytest.raises(UnknownFact, match=r"it declares: lds_bytes, wave_size$"):
+        arch().fact(name)
+
+
+def test_the_wave_size_is_a_fact_of_every_arch_and_one_number():
+    assert arch().fact("wave_size") == 32
+    assert attrs.evolve(arch(), wave_size=64).fact("wave_size") == 64
+    assert arch(facts={"wave_size": 32}).wave_size == 32
+    with pytest.raises(PluginError, match=r"toy has waves of 32, and declares the fact wave_size = 64"):
+        arch(facts={"wave_size": 64})
+
+
+def test_facts_are_read_like_a_mapping():
+    assert dict(arch().facts) == {"lds_bytes": 1024, "wave_size": 32}
+    assert len(arch().facts) == 2
