@@ -78,7 +78,12 @@ def kinfolk_request_type():
 def kinfolk_candidates(arch):
     def one(name, priority):
         return Candidate(
-            name=name, priority=priority, plugin="{name}", capability=(WIDTH,), plan=plan, specs=lambda arch, flavor: ()
+            name=name,
+            priority=priority,
+            plugin="kinfolk-{name}",
+            capability=(WIDTH,),
+            plan=plan,
+            specs=lambda arch, flavor: (),
         )
     return [one("{name}.first", 1), one("{name}.second", 2)]
 
@@ -115,9 +120,18 @@ from kinfolk.refusal import Refusal
 def kinfolk_admit_candidate(candidate):
     if candidate.name.endswith("first"):
         yield Refusal(
-            code="acme.no", kind="policy", field="rows", value=1, limit="none", because="b", remedy="r", plugin="acme"
+            code="acme.no",
+            kind="policy",
+            field="rows",
+            value=1,
+            limit="none",
+            because="b",
+            remedy="r",
+            plugin="acme-refuser",
         )
 """
+
+CONDITION = 'candidate.name.endswith("first")'
 
 IMPORTED = 'raise AssertionError("imported although metadata already said no")\n'
 
@@ -239,6 +253,7 @@ DISTRIBUTIONS = {
     ),
     "dropper": policy("dropper", hooks("def kinfolk_rank(survivors):\n    return survivors[:1]\n")),
     "refuser": policy("refuser", REFUSING_POLICY),
+    "impostor": policy("impostor", REFUSING_POLICY.replace("acme-refuser", "kinfolk-tooy").replace(CONDITION, "True")),
     "second_emitter": policy("second_emitter", SECOND_EMITTER),
     "same_candidates": policy("same_candidates", SAME_CANDIDATES),
     "raising": policy("raising", hooks("def kinfolk_admit_candidate(candidate):\n    return {}['threshold']\n")),

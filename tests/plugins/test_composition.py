@@ -2,6 +2,8 @@
 
 import pytest
 
+from kinfolk.plugins.faults import near_miss
+
 COMPOSE = "from kinfolk.plugins.composition import compose\n"
 TOY = COMPOSE + "composition = compose('toy', 'toyarch')\nfrom kinfolk_toy.plugin import ToyRequest, ToySpec\n"
 FAILING = """
@@ -86,7 +88,30 @@ def test_an_unknown_name_lists_what_is_installed_and_what_to_install(environment
     asked, near = {"family": ("toi", "toy"), "arch": ("toyarhc", "toyarch")}[kind]
     assert f"no {kind} {asked!r} is installed" in text
     assert f"Did you mean {near}?" in text
-    assert f"pip install kinfolk-{asked}" in text
+    assert "pip install" not in text
+
+
+@pytest.mark.parametrize("given, meant", [("TOY", "toy"), ("toi", "toy"), ("toyarch", None), ("tooy", "toy")])
+def test_a_near_miss_is_a_letter_or_two_apart(given, meant):
+    assert near_miss(given, ("toy", "gfx942")) == meant
+    assert near_miss("gfx950", ("gfx942",)) is None
+    assert near_miss("gfx924", ("gfx942",)) == near_miss("gfx942:sramecc+:xnack-", ("gfx942",)) == "gfx942"
+
+
+def test_a_name_that_is_near_none_is_installed_by_a_distribution_or_is_none(environment):
+    toy = environment("toy", "toyarch")
+    text = toy.ask(failure("kinfolk.compose('toy', 'other_arch')"))[1]
+    assert text.endswith("ours are named kinfolk-NAME: pip install kinfolk-other-arch")
+    assert "pip install" not in toy.ask(failure("kinfolk.compose('toy', 'num_heads=3')"))[1]
+    text = toy.ask(failure("kinfolk.compose('toy', 'toyarch')"), KINFOLK_DISABLE_AUTOLOAD="1")[1]
+    assert "discovery is off (KINFOLK_DISABLE_AUTOLOAD=1)" in text and "pip install" not in text
+    text = toy.ask(failure("kinfolk.compose('toy', 'toyarch')"), KINFOLK_PLUGINS="toy")[1]
+    assert "KINFOLK_PLUGINS does not name it. Add kinfolk-toyarch to it" in text
+
+
+def test_a_plugin_that_no_distribution_has_is_named_by_no_refusal(environment):
+    text = environment("toy", "toyarch", "impostor").ask(TOY + failure("composition.admit(None, None, None)"))[1]
+    assert "names the plugin 'kinfolk-tooy', no distribution is; here: kinfolk-toy or" in text
 
 
 @pytest.mark.parametrize(
@@ -165,7 +190,7 @@ def test_a_policy_orders_survivors_and_may_not_drop_one(environment):
         (
             "raising",
             "composition.admit(None, None, None)",
-            "kinfolk_admit_candidate raised KeyError: 'threshold' (plugin.py, line 4)",
+            "kinfolk_admit_candidate raised KeyError: 'threshold' (acme_raising/plugin.py:4)",
         ),
         ("wordy", "composition.admit(None, None, None)", "kinfolk_admit_candidate returned 'no'"),
         ("forgetful", "composition.gate(Usage, None)", "kinfolk_gate_resources returned None"),

@@ -92,7 +92,10 @@ def test_a_plugin_that_is_not_allowed_is_a_row_and_cannot_be_used(environment):
         COMPOSING.format(family="toy"),
         KINFOLK_PLUGINS="toyarch",
     )
-    assert failed == "family toy of kinfolk-toy cannot be used (not allowed): KINFOLK_PLUGINS does not name it"
+    assert failed == (
+        "family toy of kinfolk-toy cannot be used (not allowed): KINFOLK_PLUGINS does not name it. "
+        "Add kinfolk-toy to it, or unset it."
+    )
     assert "not allowed" in here.kinfolk("list", KINFOLK_PLUGINS="toyarch").stdout
 
 

@@ -13,7 +13,11 @@ DEFAULT_FLAVOR: Final = "llvm22"
 
 
 class UnknownFlavor(KinfolkError, ValueError):
-    """No flavor of that name is registered."""
+    """No flavor of the name `name` is registered."""
+
+    def __init__(self, message: str, name: object = None) -> None:
+        self.name = name
+        super().__init__(message)
 
 
 @attrs.frozen(order=True)
@@ -32,7 +36,7 @@ def register_flavor(name: str) -> Flavor:
     """Make a generation known; its rank is the number in its name. Registering it again changes nothing."""
     match = _NAME.fullmatch(name)
     if match is None:
-        raise UnknownFlavor(f"a flavor is named like llvm22, got {name!r}")
+        raise UnknownFlavor(f"a flavor is named like llvm22, got {name!r}", name)
     return _registered.setdefault(name, Flavor(int(match.group(1)), name))
 
 
@@ -43,7 +47,7 @@ def flavor_named(name: str) -> Flavor:
     except (KeyError, TypeError):
         known = ", ".join(flavor.name for flavor in flavors())
         raise UnknownFlavor(
-            f"flavor {name!r} is not known, known: {known}; a registered one is served by rank"
+            f"flavor {name!r} is not known, known: {known}; a registered one is served by rank", name
         ) from None
 
 

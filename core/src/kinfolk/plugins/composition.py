@@ -6,6 +6,7 @@ composition.candidates(); composition.emit(spec)
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -18,7 +19,7 @@ from kinfolk._version import __version__
 from kinfolk.errors import IRError, PluginError
 from kinfolk.plugins import builtins
 from kinfolk.plugins.digest import policy_digest
-from kinfolk.plugins.discovery import CORE, LOCK, Catalog, Offer, catalog
+from kinfolk.plugins.discovery import CORE, LOCK, Catalog, Offer, canonical, catalog
 from kinfolk.plugins.faults import HookFault, UnusablePlugin, sentence_of, shortened
 from kinfolk.plugins.loading import Loaded, load, usable
 from kinfolk.refusal import Refusal
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kinfolk.usage import Usage
 
 T = TypeVar("T")
+P = TypeVar("P", "Candidate", Refusal)
 
 BUILTIN: Final = Loaded(
     Offer(kind="builtin", name="core", value=builtins.__name__, distribution=CORE, version=__version__), builtins
@@ -63,7 +65,8 @@ class _Answerer:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise self.fault(f"raised {sentence_of(error)}") from error
+            package = self.owner.offer.module.partition(".")[0]
+            raise self.fault(f"raised {sentence_of(error, package)}") from error
 
     def fault(self, cause: str) -> HookFault:
         return HookFault(str(self.owner), self.hook, cause)
@@ -101,12 +104,12 @@ class Composition:
 
     def validate_spec(self, spec: Spec) -> tuple[Refusal, ...]:
         """Return every refusal of every plugin for a spec."""
-        return self._collected("kinfolk_validate_spec", _refusals, spec=spec, arch=self.arch)
+        return self._collected("kinfolk_validate_spec", self._refusals, spec=spec, arch=self.arch)
 
     def admit(self, request: Request, candidate: Candidate, plan: Plan) -> tuple[Refusal, ...]:
         """Return every refusal of every plugin for a request on a candidate."""
         given = {"request": request, "candidate": candidate, "plan": plan, "arch": self.arch}
-        return self._collected("kinfolk_admit_candidate", _refusals, **given)
+        return self._collected("kinfolk_admit_candidate", self._refusals, **given)
 
     def emit(self, spec: Spec) -> Kernel:
         """Return the kernel of a spec; exactly one plugin must answer."""
@@ -121,7 +124,7 @@ class Composition:
 
         Who gates must also count what it gated, zero is a failure.
         """
-        return self._collected("kinfolk_gate_resources", _refusals, usage=usage, spec=spec, arch=self.arch)
+        return self._collected("kinfolk_gate_resources", self._refusals, usage=usage, spec=spec, arch=self.arch)
 
     def reference(self, request: Request, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the fp64 outputs by name; exactly one plugin must answer."""
@@ -155,7 +158,21 @@ class Composition:
     def _gathered_candidates(self) -> tuple[Candidate, ...]:
         from kinfolk.candidate import Candidate
 
-        return self._named("kinfolk_candidates", "candidate", _instances(Candidate), arch=self.arch)
+        def take(answer: Any) -> tuple[Candidate, ...]:
+            return self._of_distributions(_instances(Candidate)(answer))
+
+        return self._named("kinfolk_candidates", "candidate", take, arch=self.arch)
+
+    def _refusals(self, answer: Any) -> tuple[Refusal, ...]:
+        return self._of_distributions(_instances(Refusal)(answer))
+
+    def _of_distributions(self, items: tuple[P, ...]) -> tuple[P, ...]:
+        """Return the answers; raise where one says that it is of a plugin that no distribution is."""
+        for item in items:
+            if not (item.plugin in self.versions or _is_installed(item.plugin)):
+                named = " or ".join(name for name in self.versions if name != CORE)
+                raise _WrongAnswerError(f"names the plugin {item.plugin!r}, no distribution is; here: {named}")
+        return items
 
     def _collected(self, hook: str, take: Callable[[Any], tuple[T, ...]], **given: object) -> tuple[T, ...]:
         return tuple(item for answerer in self._answerers.get(hook, ()) for item in answerer(take, given))
@@ -211,6 +228,16 @@ def _registered(members: Iterable[Loaded]) -> Mapping[str, tuple[_Answerer, ...]
     return answerers
 
 
+@functools.cache
+def _is_installed(distribution: str) -> bool:
+    import importlib_metadata
+
+    try:
+        return bool(distribution) and bool(importlib_metadata.version(distribution))
+    except importlib_metadata.PackageNotFoundError:
+        return any(canonical(offer.distribution) == canonical(distribution) for offer in catalog().every())
+
+
 def _shown(answer: object) -> str:
     return shortened(repr(answer))
 
@@ -234,9 +261,6 @@ def _instances(kind: type[T]) -> Callable[[Any], tuple[T, ...]]:
         return items
 
     return take
-
-
-_refusals: Final = _instances(Refusal)
 
 
 def _instance_or_none(kind: type[T]) -> Callable[[Any], T | None]:

@@ -13,7 +13,7 @@ import attrs
 
 from kinfolk.errors import PluginError
 from kinfolk.hooks import facts_schema, kinfolk_api
-from kinfolk.plugins.faults import KINDS, PLURALS, State
+from kinfolk.plugins.faults import DISCOVERY_OFF, KINDS, PLURALS, State
 
 CORE: Final = "kinfolk-core"
 API_GROUP: Final = "kinfolk.api"
@@ -76,6 +76,11 @@ class Catalog:
         """Return the names offered for a kind, in order, whatever their state."""
         return tuple(sorted(name for known, name in self.offers if known == kind))
 
+    def every(self) -> Iterator[Offer]:
+        """Yield all offers."""
+        for offers in self.offers.values():
+            yield from offers
+
     def admits(self, offer: Offer) -> bool:
         """Return whether the allow list lets an offer in, by its own name or its distribution's."""
         if self.allowed is None or offer.registered or canonical(offer.distribution) == CORE:
@@ -85,7 +90,8 @@ class Catalog:
     def standing(self, offer: Offer) -> Standing:
         """Return how an offer stands before it is imported: allow list, then conflicts, then the two integers."""
         if not self.admits(offer):
-            return Standing(state=State.NOT_ALLOWED, cause="KINFOLK_PLUGINS does not name it")
+            remedy = f"Add {offer.distribution} to it, or unset it."
+            return Standing(state=State.NOT_ALLOWED, cause=f"KINFOLK_PLUGINS does not name it. {remedy}")
         rivals = [other for other in self.offers[offer.kind, offer.name] if self.admits(other)]
         if len(rivals) > 1:
             return Standing(state=State.CONFLICT, cause=conflict_of(rivals))
@@ -181,7 +187,10 @@ def _read_catalog() -> Catalog:
             if not any(_same(offer, other) for other in known):
                 known.append(offer)
     if not autoload:
-        notes.append("discovery is off (KINFOLK_DISABLE_AUTOLOAD=1): only what kinfolk.register was given is known")
+        notes.append(
+            f"{DISCOVERY_OFF} (KINFOLK_DISABLE_AUTOLOAD=1): only kinfolk-core and what "
+            "kinfolk.register was given are known"
+        )
     allowed = _allowed()
     if allowed is not None and autoload:
         names = {name for _, name in offers}

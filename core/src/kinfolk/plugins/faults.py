@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import enum
 import importlib
+import operator
+import re
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +22,7 @@ PLURALS: Final[dict[str, str]] = dict(
 )
 
 
+DISCOVERY_OFF: Final = "discovery is off"
 _LOADING: Final = str(Path(__file__).with_name("loading.py"))
 
 
@@ -38,13 +41,32 @@ class State(enum.StrEnum):
 class UnknownPlugin(PluginError):
     """Nothing installed offers the name."""
 
-    def __init__(self, kind: str, name: str, installed: Iterable[str], note: str = "") -> None:
-        self.kind, self.name, self.installed = kind, name, tuple(installed)
-        self.remedy = f"Install it with: pip install kinfolk-{name}"
-        if close := difflib.get_close_matches(name, self.installed, n=1):
-            self.remedy = f"Did you mean {close[0]}? Otherwise install it with: pip install kinfolk-{name}"
+    def __init__(self, kind: str, name: str, installed: Iterable[str], notes: Iterable[str] = ()) -> None:
+        self.kind, self.name, self.installed, self.notes = kind, name, tuple(installed), tuple(notes)
+        self.remedy = _remedy(kind, name, self.installed, self.notes)
         present = ", ".join(self.installed) or "none"
-        super().__init__(f"no {kind} {name!r} is installed; installed {PLURALS[kind]}: {present}.{note} {self.remedy}")
+        super().__init__(f"no {kind} {name!r} is installed; installed {PLURALS[kind]}: {present}. {self.remedy}")
+
+
+def _remedy(kind: str, name: str, installed: tuple[str, ...], notes: tuple[str, ...]) -> str:
+    """Return what to do about an unknown name: the near miss; what keeps plugins out; what to install."""
+    if near := near_miss(name, installed):
+        return f"Did you mean {near}?"
+    if any(note.startswith(DISCOVERY_OFF) for note in notes):
+        return f"{'; '.join(notes)}."
+    told = f"{'; '.join((*notes, 'A distribution that offers it must be installed'))}"
+    if kind in ("family", "arch") and re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        distribution = f"kinfolk-{name.replace('_', '-')}"
+        return f"{told}; ours are named kinfolk-NAME: pip install {distribution}"
+    return f"{told}; kinfolk list shows what is."
+
+
+def near_miss(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that was most likely meant: case, a suffix after a colon or a letter or two apart."""
+    plain, by_plain = name.casefold().partition(":")[0], {each.casefold(): each for each in known}
+    close = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.75)
+    other = [each for each in by_plain if len(each) == len(plain) > 2 and sum(map(operator.ne, each, plain)) == 1]
+    return by_plain[(close + other)[0]] if close or other else None
 
 
 class UnusablePlugin(PluginError):
@@ -73,12 +95,19 @@ def _is_import_system(filename: str) -> bool:
     return filename.startswith("<frozen") or filename in (importlib.__file__, _LOADING)
 
 
-def sentence_of(error: BaseException) -> str:
-    """Return an error as one line of bounded length, with the file and line that raised it."""
+def sentence_of(error: BaseException, package: str = "") -> str:
+    """Return an error as one line of bounded length, with the file and line that raised it.
+
+    With `package`, the innermost place in that package's folder, where there is one.
+    """
     try:
         text = shortened(" ".join(str(error).split()))
     except Exception:  # noqa: BLE001 - a stranger's __str__ may itself fail
         text = "its message cannot be printed"
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not _is_import_system(each.filename)]
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    if own := [each for each in frames if package and package in Path(each.filename).parts[:-1]]:
+        parts = Path(own[-1].filename).parts
+        begin = len(parts) - 1 - parts[::-1].index(package)
+        place = f" ({'/'.join(parts[begin:])}:{own[-1].lineno})"
     return f"{type(error).__name__}{': ' if text else ''}{text}{place}"

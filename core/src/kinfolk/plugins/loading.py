@@ -53,8 +53,7 @@ def load(kind: str, name: str) -> Loaded:
     known = catalog()
     offers = known.offers.get((kind, name))
     if offers is None:
-        note = f" ({'; '.join(known.notes)})" if known.notes else ""
-        raise UnknownPlugin(kind, name, known.names(kind), note)
+        raise UnknownPlugin(kind, name, known.names(kind), known.notes)
     offer = _permitted(kind, name)
     if offer is None:
         standings = [(known.standing(each), each) for each in offers]
