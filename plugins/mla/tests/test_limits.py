@@ -1,38 +1,41 @@
 """What decode takes: each limit on both sides of its edge, and every admitted request within the space of specs."""
 
 import attrs
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinfolk.arch import Arch
-from kinfolk.expr import TensorGeometry
-from kinfolk.matrix import NoSuchAtom
+from kinfolk.expr import Scope, TensorGeometry, from_json
+from kinfolk.ir.meaning import Matrix, OperandMap
+from kinfolk.ir.op import OpDef
+from kinfolk.ir.types import F32, SCALARS
+from kinfolk.matrix import Atom, MatrixCatalog
 from kinfolk.plan import Offsets, PageIds
 from kinfolk.refusal import unmet
 from kinfolk.usage import Usage
 from kinfolk_mla.decode.candidate import DECODE
-from kinfolk_mla.decode.limits import CAPABILITY, HEADS, spec_limits, workgroup_bytes
+from kinfolk_mla.decode.limits import CAPABILITY, HEADS, SPEC_LIMITS, workgroup_bytes
 from kinfolk_mla.decode.plan import SCHEDULES, decode_plan, decode_spec, decode_specs, schedule_for
 from kinfolk_mla.plugin import kinfolk_gate_resources
 from kinfolk_mla.request import FLOAT_TYPES, MlaRequest
 
 
-class Atoms:
-    """A catalog that has one 16x16x16 atom of bf16, or none."""
+def atoms(*types, k=16):
+    """Return a catalog of 16x16 atoms of some types; where their elements lie does not matter here."""
+    where = OperandMap(np.zeros((64, 4), np.int64), np.zeros((64, 4), np.int64))
 
-    def __init__(self, known=True):
-        self.known = known
+    def atom(name):
+        meaning = Matrix(16, 16, k, SCALARS[name], SCALARS[name], F32, where, where, where)
+        return Atom(OpDef(name=f"toy.{name}", result=lambda *_: (), issue="matrix", meaning=meaning, lowering=print), 4)
 
-    def find(self, **shape):
-        if not self.known or shape != {"m": 16, "n": 16, "k": 16, "a": "bf16"}:
-            raise NoSuchAtom(f"none of {shape}")
-        return object()
+    return MatrixCatalog(tuple(map(atom, types)))
 
 
 def arch(**changes):
-    facts = {"lds_bytes": 65536, "max_grid_y": 65535, "max_index": 2**31 - 1}
-    parts = {"name": "toy", "target_ids": ("toy",), "wave_size": 64, "facts": facts, "matrix": Atoms()}
+    facts = {"lds_bytes": 65536, "max_grid_y": 65535, "simds_per_cu": 4, "vgprs_per_simd": 512}
+    parts = {"name": "toy", "target_ids": ("toy",), "wave_size": 64, "facts": facts, "matrix": atoms("bf16", "f16")}
     return Arch(**(parts | {"lower_kernel": None, "read_usage": None} | changes))
 
 
@@ -96,40 +99,71 @@ SPEC_EDGES = {
     "latent_width": (512, 528),
     "rope_width": (64, 80),
     "page_size": (16, 8),
-    "dtype": ("bf16", "f16"),
+    "dtype": ("f16", "f8E4M3FN"),
     "workgroups_per_cu": (2, 3),
+    "fence_every": (18, 19),
 }
+
+
+@pytest.mark.parametrize("count, taken", [(18, True), (19, False)])
+def test_no_more_reads_are_parked_than_a_lane_makes_of_a_key_row(count, taken):
+    """64 lanes share 16 heads: four lanes a row of 576 elements, 8 in a read of 16 bytes."""
+    spec = attrs.evolve(decode_spec(128), parked_query_reads=count, workgroups_per_cu=1)
+    found = unmet(SPEC_LIMITS, spec, arch(facts=dict(arch().facts) | {"lds_bytes": 1 << 20}), "p")
+    assert [refusal.field for refusal in found] == ([] if taken else ["parked_query_reads"])
 
 
 @pytest.mark.parametrize("name", SPEC_EDGES)
 def test_each_limit_of_a_spec_has_two_sides(name):
     good, bad = SPEC_EDGES[name]
     spec = decode_spec(128)
-    assert unmet(spec_limits(arch()), attrs.evolve(spec, **{name: good}), arch(), "p") == ()
-    [refusal] = unmet(spec_limits(arch()), attrs.evolve(spec, **{name: bad}), arch(), "p")
+    assert unmet(SPEC_LIMITS, attrs.evolve(spec, **{name: good}), arch(), "p") == ()
+    [refusal] = unmet(SPEC_LIMITS, attrs.evolve(spec, **{name: bad}), arch(), "p")
     assert (refusal.field, refusal.value) == (name, bad)
 
 
-@pytest.mark.parametrize("other", [{"matrix": Atoms(known=False)}, {"wave_size": 32}])
-def test_an_arch_without_the_atom_is_refused(other):
-    [refusal] = unmet(spec_limits(arch(**other)), decode_spec(16), arch(**other), "p")
-    assert (refusal.code, refusal.kind) == ("mla.decode.spec.dtype", "cannot")
+@pytest.mark.parametrize(
+    "matrix, dtype, missing",
+    [
+        (atoms("bf16"), "bf16", False),
+        (atoms("bf16"), "f16", True),
+        (atoms("f16"), "bf16", True),
+        (atoms("bf16", k=32), "bf16", True),
+        (atoms(), "f16", True),
+    ],
+)
+def test_an_arch_without_the_atom_of_a_type_is_refused(matrix, dtype, missing):
+    found = unmet(SPEC_LIMITS, attrs.evolve(decode_spec(16), dtype=dtype), arch(matrix=matrix), "p")
+    assert [(refusal.code, refusal.kind) for refusal in found] == [("mla.decode.spec.atom", "cannot")] * missing
+    assert all(f"matrix.16x16x16.{dtype}.{dtype}.f32" in str(refusal) for refusal in found)
+
+
+def test_an_arch_of_other_waves_is_refused_for_that():
+    other = arch(wave_size=32)
+    found = unmet(SPEC_LIMITS, decode_spec(16), other, "p")
+    assert [refusal.code for refusal in found] == ["mla.decode.spec.wave_size"]
+    assert "64" in found[0].limit
+
+
+@pytest.mark.parametrize("limit", SPEC_LIMITS, ids=lambda limit: limit.code)
+def test_what_a_spec_must_meet_is_data(limit):
+    """Nothing of an arch is baked in: the condition reads it, and comes back from JSON as it is."""
+    assert from_json(limit.condition.to_json()) == limit.condition
+    assert limit.condition.leaves()
 
 
 def test_the_declared_workgroup_memory_fits_twice_with_the_default_schedule():
-    from kinfolk.expr import Scope
-
-    needed = workgroup_bytes().integer(Scope(request=decode_spec(128)))
+    needed = workgroup_bytes().integer(Scope(request=decode_spec(128), arch=arch()))
     assert needed == 16 * (512 + 64 + 8) * 2 + 3 * 256 * 16
-    small = arch(facts=arch().facts | {"lds_bytes": 2 * needed - 1})
-    assert unmet(spec_limits(small), decode_spec(128), small, "p")
+    small = arch(facts=dict(arch().facts) | {"lds_bytes": 2 * needed - 1})
+    assert unmet(SPEC_LIMITS, decode_spec(128), small, "p")
 
 
 def test_the_space_is_finite_and_each_spec_in_it_is_valid():
     space = list(decode_specs(arch(), "llvm22"))
     assert [spec.num_heads for spec in space] == list(HEADS)
     assert len({spec.identity() for spec in space}) == len(space) == 8
-    assert all(unmet(spec_limits(arch()), spec, arch(), "p") == () for spec in space)
+    assert all(unmet(SPEC_LIMITS, spec, arch(), "p") == () for spec in space)
 
 
 @st.composite
@@ -200,12 +234,21 @@ def usage(**figures):
 
 def test_a_kernel_must_fit_as_often_as_its_schedule_counts_on():
     spec = decode_spec(128)
-    assert kinfolk_gate_resources(usage(workgroups_per_cu=2), spec) == ()
-    [refusal] = kinfolk_gate_resources(usage(workgroups_per_cu=1), spec)
+    assert kinfolk_gate_resources(usage(workgroups_per_cu=2), spec, arch()) == ()
+    [refusal] = kinfolk_gate_resources(usage(workgroups_per_cu=1), spec, arch())
     assert (refusal.code, refusal.value) == ("mla.decode.resources.workgroups_per_cu", 1)
     assert "at least 2" in str(refusal)
-    assert kinfolk_gate_resources(usage(), spec) == (), "an arch that counts otherwise gates by itself"
-    assert kinfolk_gate_resources(usage(workgroups_per_cu=0), object()) == ()
+    assert kinfolk_gate_resources(usage(), spec, arch()) == (), "an arch that counts otherwise gates by itself"
+    assert kinfolk_gate_resources(usage(workgroups_per_cu=0), object(), arch()) == ()
+
+
+@pytest.mark.parametrize("workgroups, share", [(1, 512), (2, 256), (3, 170)])
+def test_a_wave_keeps_to_its_share_of_the_registers(workgroups, share):
+    spec = attrs.evolve(decode_spec(128), workgroups_per_cu=workgroups)
+    for vgpr, agpr in ((share, 0), (share - 8, 8)):
+        assert kinfolk_gate_resources(usage(vgpr=vgpr, agpr=agpr), spec, arch()) == ()
+        [refusal] = kinfolk_gate_resources(usage(vgpr=vgpr, agpr=agpr + 1), spec, arch())
+        assert (refusal.code, refusal.field) == ("mla.decode.resources.vgpr", "vgpr")
 
 
 def test_the_schedule_follows_from_what_an_arch_declares():

@@ -12,9 +12,10 @@ from kinfolk.ir.value import Value
 
 @attrs.frozen(eq=False)
 class PageTable:
-    """The page ids of one sequence: a view of the slots in use, so that a slot past them is never read."""
+    """The page ids of one sequence: a view of the slots in use, `tiles` of them, so that none past them is read."""
 
     view: Value
+    tiles: Value
     page_size: int
     length: Value
     num_pages: Value
@@ -25,12 +26,12 @@ class PageTable:
     ) -> PageTable:
         """Return the table of `sequence` (i32): row `sequence` of `table`, whose rows lie `stride` elements apart.
 
-        `length` is the sequence's number of rows, `num_pages` how many pages the cache has, both i32 and equal on all
-        lanes.
+        `length` is the sequence's number of rows, not negative, `num_pages` how many pages the cache has, both i32 and
+        equal on all lanes.
         """
         row = convert.sext(sequence, to=I64) * convert.sext(stride, to=I64)
-        pages = (length + (page_size - 1)) // page_size
-        return cls(memory.bound(memory.offset(table, row), pages), page_size, length, num_pages)
+        tiles = (length + (page_size - 1)) // page_size
+        return cls(memory.bound(memory.offset(table, row), tiles), tiles, page_size, length, num_pages)
 
     def lookup(self, tile: Value) -> Value:
         """Return the page id in slot `tile`, 0 past the last slot; not yet known to be equal on all lanes."""

@@ -42,15 +42,9 @@ def kinfolk_validate_spec(spec: Spec, arch: Arch) -> Iterable[Refusal]:
     """Return what makes a decode spec impossible on the arch."""
     if not isinstance(spec, MlaDecodeSpec):
         return ()
-    from kinfolk_mla.decode.limits import spec_limits
+    from kinfolk_mla.decode.limits import SPEC_LIMITS
 
-    return unmet(spec_limits(arch), spec, arch, PLUGIN)
-
-
-@hookimpl
-def kinfolk_admit_candidate() -> Iterable[Refusal]:
-    """Return nothing: all that a candidate takes is declared in its capability."""
-    return ()
+    return unmet(SPEC_LIMITS, spec, arch, PLUGIN)
 
 
 @hookimpl
@@ -64,14 +58,14 @@ def kinfolk_emit_ir(spec: Spec, arch: Arch) -> Kernel | None:
 
 
 @hookimpl
-def kinfolk_gate_resources(usage: Usage, spec: Spec) -> Iterable[Refusal]:
+def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Refusal]:
     """Return what the compiled kernel takes beyond its schedule's budget, in the figures the arch declares."""
     if not isinstance(spec, MlaDecodeSpec):
         return ()
     from kinfolk_mla.decode.limits import resource_limits
 
     declared = [limit for limit in resource_limits(spec) if limit.field in usage.figures]
-    return unmet(declared, SimpleNamespace(**usage.figures), None, PLUGIN)
+    return unmet(declared, SimpleNamespace(**usage.figures), arch, PLUGIN)
 
 
 @hookimpl

@@ -12,7 +12,6 @@ from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import per_lane
 from kinfolk.tile.narrow import narrow
 from kinfolk.tile.softmax import OnlineSoftmax, RowState
-from kinfolk_mla.decode.geometry import VECTOR_BYTES
 from kinfolk_mla.decode.sequence import Work
 from kinfolk_mla.decode.values import ValueProduct
 
@@ -33,7 +32,7 @@ def _store_out(work: Work, values: ValueProduct, accumulators: Sequence[Value], 
     heads = per_lane(geometry.value.shape.c.columns, "the head of an output element")
     view = work.rows_of_token(work.arguments.out, width)
     index = work.first_head * width + lane_index(heads * width + first)
-    piece = VECTOR_BYTES // geometry.element.bytes
+    piece = geometry.spec.vector_bytes // geometry.element.bytes
     for window in range(values.windows):
         tiles = accumulators[window * values.operand.width : (window + 1) * values.operand.width]
         columns = [vector.extract(tiles[fragment], index=slot) * inverse for fragment, slot in order]

@@ -1,6 +1,4 @@
-"""How one workgroup is cut: four waves of one head tile each share the key tile; everything else follows from the
-atoms.
-"""
+"""How one workgroup is cut: waves of one head tile each share the key tile; everything else follows from the atoms."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from kinfolk.ir.types import BF16, ScalarType
+from kinfolk.ir.types import SCALARS, ScalarType
 from kinfolk.matrix import Atom
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.layout import Layout, lanes_sharing, per_lane, relabel
@@ -16,10 +14,6 @@ from kinfolk.tile.layout import Layout, lanes_sharing, per_lane, relabel
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
     from kinfolk_mla.spec import MlaDecodeSpec
-
-WAVES = 4
-VECTOR_BYTES = 16
-ROW_PADDING_BYTES = 16
 
 
 @attrs.frozen(eq=False)
@@ -49,10 +43,11 @@ class Geometry:
         score = arch.matrix.find(m=keys, n=heads, a=spec.dtype)
         value = arch.matrix.find(m=keys, n=heads, k=keys, a=spec.dtype)
         scores, weights = Layout.of("scores", score.shape.c), Layout.of("weights", value.shape.b)
-        width = VECTOR_BYTES // BF16.bytes
+        element = SCALARS[spec.dtype]
+        width = spec.vector_bytes // element.bytes
         return cls(
             spec=spec,
-            element=BF16,
+            element=element,
             score=score,
             value=value,
             latent=Contraction.of(score.shape, spec.latent_width, width),
@@ -65,7 +60,7 @@ class Geometry:
     @property
     def threads(self) -> int:
         """Threads of a workgroup."""
-        return WAVES * self.wave_size
+        return self.spec.waves * self.wave_size
 
     @property
     def row_width(self) -> int:
@@ -75,9 +70,9 @@ class Geometry:
     @property
     def row_padding(self) -> int:
         """Unused elements after a key row, so that the rows of a column start in different banks."""
-        return ROW_PADDING_BYTES // self.element.bytes
+        return self.spec.row_padding_bytes // self.element.bytes
 
     @property
     def idle_waves(self) -> bool:
         """Whether the last workgroup has waves without heads."""
-        return self.spec.num_heads % (WAVES * self.spec.heads_per_wave) != 0
+        return self.spec.num_heads % (self.spec.waves * self.spec.heads_per_wave) != 0

@@ -130,7 +130,7 @@ class DecodeLoop:
         start = TileState(first.rows, self.keys.pages.lookup(zero + 1), nothing)
         carried = control.for_range(
             0,
-            self.work.tiles,
+            self.keys.pages.tiles,
             1,
             start.values(),
             lambda tile, values: self._step(query, tile, TileState.of(values)).values(),

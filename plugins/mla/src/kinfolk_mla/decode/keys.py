@@ -9,7 +9,7 @@ from kinfolk.ir.value import Value
 from kinfolk.tile.paging import Page, PageTable
 from kinfolk.tile.staging import Staging
 from kinfolk.tile.workgroup_tile import WorkgroupTile
-from kinfolk_mla.decode.geometry import VECTOR_BYTES, Geometry
+from kinfolk_mla.decode.geometry import Geometry
 from kinfolk_mla.decode.sequence import Work
 
 
@@ -60,5 +60,5 @@ def _staging(tile: WorkgroupTile, geometry: Geometry, first_column: int, columns
         columns=columns,
         threads=geometry.threads,
         wave_size=geometry.wave_size,
-        max_width=VECTOR_BYTES // geometry.element.bytes,
+        max_width=geometry.spec.vector_bytes // geometry.element.bytes,
     )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
-from kinfolk.expr import Expr, const, eq, fact, field, maximum, minimum
-from kinfolk.matrix import NoSuchAtom
+from kinfolk.expr import Expr, all_of, any_of, ceil_div, const, eq, fact, field, maximum, minimum, ne, select
+from kinfolk.ir.types import SCALARS
+from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
+from kinfolk_mla.request import FLOAT_TYPES
 from kinfolk_mla.spec import MlaDecodeSpec
-
-if TYPE_CHECKING:
-    from kinfolk.arch import Arch
 
 STEP: Final = MlaDecodeSpec.heads_per_wave
 HEADS: Final = tuple(range(STEP, 129, STEP))
 LATENT_WIDTH, ROPE_WIDTH, PAGE_SIZE, DTYPE = 512, 64, 16, "bf16"
+WAVE_SIZE: Final = 64
+ATOM_TYPES: Final = ("bf16", "f16")
 MAX_I32: Final = 2**31 - 1
 _BELOW: Final = maximum(minimum(field("num_heads") // STEP * STEP, HEADS[-2]), HEADS[0])
 
@@ -112,47 +114,28 @@ CAPABILITY: Final = (
 """What a request must meet. `causal` may be either: a sequence's only query is its last token and sees every key."""
 
 
+def _element_bytes() -> Expr:
+    sizes: dict[int, list[str]] = {}
+    for name in FLOAT_TYPES:
+        sizes.setdefault(SCALARS[name].bytes, []).append(name)
+    (last, _), *others = sorted(sizes.items())
+    found: Expr = const(last)
+    for size, names in others:
+        found = select(field("dtype").one_of(names), size, found)
+    return found
+
+
+ELEMENT_BYTES: Final = _element_bytes()
+ROW_BYTES: Final = (field("latent_width") + field("rope_width")) * ELEMENT_BYTES
+ROW_READS: Final = ROW_BYTES * MlaDecodeSpec.heads_per_wave // (fact("wave_size") * MlaDecodeSpec.vector_bytes)
+"""In how many reads a lane has its part of a key row, which the lanes of one head share."""
+
+
 def workgroup_bytes() -> Expr:
     """Return the workgroup memory of a spec in bytes: a page of padded key rows, and the parked query reads."""
-    key_rows = field("page_size") * (field("latent_width") + field("rope_width") + 8) * 2
-    return key_rows + field("parked_query_reads") * (MlaDecodeSpec.waves * 64 * 16)
-
-
-def spec_limits(arch: Arch) -> tuple[Limit, ...]:
-    """Return what a spec must meet on an arch."""
-    return (
-        *_WIDTHS,
-        Limit(
-            "mla.decode.spec.dtype",
-            "cannot",
-            "dtype",
-            eq(field("dtype"), DTYPE) if _has_atoms(arch) else const(False),
-            because=f"both products need the {PAGE_SIZE}x{STEP}x{PAGE_SIZE} matrix atom of a {DTYPE} wave of 64",
-            remedy="Choose an arch that has it.",
-        ),
-        Limit(
-            "mla.decode.spec.workgroup_memory",
-            "cannot",
-            "workgroups_per_cu",
-            workgroup_bytes() * field("workgroups_per_cu") <= fact("lds_bytes"),
-            because="that many workgroups share the workgroup memory of a compute unit",
-            remedy="Park fewer reads of the query, or budget for fewer workgroups.",
-        ),
-    )
-
-
-def resource_limits(spec: MlaDecodeSpec) -> tuple[Limit, ...]:
-    """Return what a compiled kernel of a spec must meet, in the figures an arch may declare."""
-    return (
-        Limit(
-            "mla.decode.resources.workgroups_per_cu",
-            "cannot",
-            "workgroups_per_cu",
-            field("workgroups_per_cu") >= spec.workgroups_per_cu,
-            because="the schedule counts on that many workgroups to hide each other's waits",
-            remedy="Park more reads of the query, read less far ahead, or budget for fewer workgroups.",
-        ),
-    )
+    key_rows = field("page_size") * (ROW_BYTES + MlaDecodeSpec.row_padding_bytes)
+    read_bytes = MlaDecodeSpec.waves * fact("wave_size") * MlaDecodeSpec.vector_bytes
+    return key_rows + field("parked_query_reads") * read_bytes
 
 
 def _single(name: str, value: int) -> Limit:
@@ -166,17 +149,82 @@ def _single(name: str, value: int) -> Limit:
     )
 
 
-_WIDTHS: Final = (
+def _at_most_the_reads(name: str, because: str) -> Limit:
+    return Limit(
+        f"mla.decode.spec.{name}", "cannot", name, field(name) <= ROW_READS, because=because, remedy="Choose fewer."
+    )
+
+
+def _has_atom(types: Sequence[str]) -> Expr:
+    """Return the condition that the arch has the atom of both products in the spec's type, where that is of `types`."""
+    return all_of(
+        *(any_of(ne(field("dtype"), name), fact(atom_fact(m=PAGE_SIZE, n=STEP, k=PAGE_SIZE, a=name))) for name in types)
+    )
+
+
+SPEC_LIMITS: Final = (
     _single("latent_width", LATENT_WIDTH),
     _single("rope_width", ROPE_WIDTH),
     _single("page_size", PAGE_SIZE),
+    Limit(
+        "mla.decode.spec.dtype",
+        "not_implemented",
+        "dtype",
+        field("dtype").one_of(ATOM_TYPES),
+        because="values are transposed and weights are rounded as pairs of 16 bits",
+        remedy=f"Evolve the spec to dtype={DTYPE}.",
+    ),
+    Limit(
+        "mla.decode.spec.atom",
+        "cannot",
+        "dtype",
+        _has_atom(ATOM_TYPES),
+        because=f"both products are made of {PAGE_SIZE}x{STEP}x{PAGE_SIZE} matrix atoms of the type",
+        remedy="Choose an arch that has the atom, or a type for which this one has it.",
+    ),
+    Limit(
+        "mla.decode.spec.wave_size",
+        "not_implemented",
+        "heads_per_wave",
+        eq(fact("wave_size"), WAVE_SIZE),
+        because=f"a wave's heads are laid out over {WAVE_SIZE} lanes",
+        remedy="Choose an arch with such waves.",
+    ),
+    _at_most_the_reads("parked_query_reads", "the query has as many reads as a key row"),
+    _at_most_the_reads("fence_every", "the first product has that many units, one a read of a key row"),
+    Limit(
+        "mla.decode.spec.workgroup_memory",
+        "cannot",
+        "workgroups_per_cu",
+        workgroup_bytes() * field("workgroups_per_cu") <= fact("lds_bytes"),
+        because="that many workgroups share the workgroup memory of a compute unit",
+        remedy="Park fewer reads of the query, or budget for fewer workgroups.",
+    ),
 )
+"""What a spec must meet on an arch."""
 
 
-def _has_atoms(arch: Arch) -> bool:
-    """Whether the arch's data name the atom of both products, for the wave size that the layouts are written for."""
-    try:
-        arch.matrix.find(m=PAGE_SIZE, n=STEP, k=PAGE_SIZE, a=DTYPE)
-    except NoSuchAtom:
-        return False
-    return arch.wave_size == 64
+def resource_limits(spec: MlaDecodeSpec) -> tuple[Limit, ...]:
+    """Return what a compiled kernel of a spec must meet, in the figures an arch may declare.
+
+    A wave has its share of the registers of a SIMD, on which the waves of all workgroups are spread evenly.
+    """
+    waves_per_simd = ceil_div(spec.workgroups_per_cu * spec.waves, fact("simds_per_cu"))
+    return (
+        Limit(
+            "mla.decode.resources.vgpr",
+            "cannot",
+            "vgpr",
+            field("vgpr") + field("agpr") <= fact("vgprs_per_simd") // waves_per_simd,
+            because=f"{spec.workgroups_per_cu} workgroups of {spec.waves} waves share the registers of a compute unit",
+            remedy="Park more reads of the query, read less far ahead, or budget for fewer workgroups.",
+        ),
+        Limit(
+            "mla.decode.resources.workgroups_per_cu",
+            "cannot",
+            "workgroups_per_cu",
+            field("workgroups_per_cu") >= spec.workgroups_per_cu,
+            because="the schedule counts on that many workgroups to hide each other's waits",
+            remedy="Park more reads of the query, read less far ahead, or budget for fewer workgroups.",
+        ),
+    )

@@ -9,7 +9,7 @@ from kinfolk.ir.ops import arithmetic, convert, lanes, memory
 from kinfolk.ir.types import I32, I64
 from kinfolk.ir.value import Value
 from kinfolk.tile.paging import PageTable
-from kinfolk_mla.decode.geometry import WAVES, Geometry
+from kinfolk_mla.decode.geometry import Geometry
 
 
 @attrs.frozen(eq=False)
@@ -32,8 +32,10 @@ class Arguments:
 
 @attrs.frozen(eq=False)
 class Work:
-    """One sequence and, of its query, the heads of this wave. `token` is the row of the query, `first_head` the wave's
-    first head.
+    """One sequence and, of its query, the heads of this wave.
+
+    `token` is the row of the query, `first_head` the wave's first head. Offsets that fall make a sequence without keys,
+    or without a query.
     """
 
     arguments: Arguments
@@ -52,14 +54,10 @@ class Work:
         token, next_token = _pair(arguments.cu_seqlens_q, sequence)
         first_key, next_key = _pair(arguments.cu_seqlens_k, sequence)
         wave = lanes.wave_id()
-        first_head = (lanes.block_id(axis=0) * WAVES + wave) * geometry.spec.heads_per_wave
-        return cls(arguments, geometry, sequence, token, next_token > token, next_key - first_key, wave, first_head)
-
-    @property
-    def tiles(self) -> Value:
-        """How many key tiles the sequence has, the last one perhaps partly filled."""
-        page = self.geometry.spec.page_size
-        return (self.length + (page - 1)) // page
+        length = arithmetic.smax(arithmetic.smax(next_key, first_key) - first_key, constant(0, I32))
+        spec = geometry.spec
+        first_head = (lanes.block_id(axis=0) * spec.waves + wave) * spec.heads_per_wave
+        return cls(arguments, geometry, sequence, token, next_token > token, length, wave, first_head)
 
     @property
     def wave_has_heads(self) -> Value:
