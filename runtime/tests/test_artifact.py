@@ -128,7 +128,7 @@ class StubPlugin:
             facts={},
             matrix=MatrixCatalog(()),
             lower_kernel=self.lower,
-            read_usage=lambda code, symbol, arch: usage_from_object(code, symbol, LIMITS),
+            read_usage=lambda code, symbol, arch: usage_from_object(code, symbol, LIMITS, ("gfx942", "gfx950")),
         )
 
 
@@ -276,12 +276,12 @@ def test_a_wrong_binary_of_the_right_symbol_is_refused(artifact, toolchain, arch
 
 def test_a_forgery_complete_with_figures_meets_the_gate_or_the_compiler(artifact, toolchain):
     spilling = forged(toolchain, StubPlugin(body=SPILL), FillSpec(value=1))
-    usage = usage_from_object(spilling["object"], FillSpec(value=1).symbol(), LIMITS)
+    usage = usage_from_object(spilling["object"], FillSpec(value=1).symbol(), LIMITS, ("gfx942",))
     with pytest.raises(Refused, match="scratch_bytes == 0") as caught:
         changed(artifact, usage=usage, **spilling).check(composed())
     assert {refusal.field for refusal in caught.value.refusals} == {"scratch_bytes", "scratch_ops"}
     harmless = forged(toolchain, StubPlugin(body="  store volatile i32 3, ptr addrspace(1) %out\n"), FillSpec(value=1))
-    usage = usage_from_object(harmless["object"], FillSpec(value=1).symbol(), LIMITS)
+    usage = usage_from_object(harmless["object"], FillSpec(value=1).symbol(), LIMITS, ("gfx942",))
     with pytest.raises(ArtifactError, match="compiling its LLVM IR again gives another object"):
         changed(artifact, usage=usage, **harmless).check(composed(), toolchain=toolchain)
 

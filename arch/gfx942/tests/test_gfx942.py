@@ -13,7 +13,9 @@ from kinfolk.ir import build_kernel
 from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory, vector
 from kinfolk.ir.types import BF16, F32, I32, PointerType
 from kinfolk.parameters import Parameter
+from kinfolk.spec import Spec
 from kinfolk.usage import KernelArgument, Usage
+from kinfolk_amdgcn.codeobject import CodeObjectError
 from kinfolk_amdgcn.resources import LIMITS, wave_limits
 from kinfolk_amdgcn.target import TargetId, TargetIdError, parse_target_id, resolve_target_id
 from kinfolk_gfx942 import plugin
@@ -123,12 +125,23 @@ def usage(target="gfx942", hidden=(), **figures):
     return Usage(symbol="k", target=target, scratch_bytes=0, scratch_ops=0, figures=GOOD | figures, hidden=hidden)
 
 
-def refusals(of):
-    return plugin.kinfolk_gate_resources(usage=of, arch=ARCH)
+SILENT = Spec()
+
+
+class Excused(Spec):
+    """A spec that parks values and says why; it says nothing of the rest."""
+
+    def reason_for(self, figure):
+        return "the moves stand outside the loop" if figure == "parked" else None
+
+
+def refusals(of, spec=SILENT):
+    return plugin.kinfolk_gate_resources(usage=of, spec=spec, arch=ARCH)
 
 
 HIDDEN = (KernelArgument(offset=32, size=4, kind="hidden_block_count_x"),)
 EDGES = {
+    "amdgcn.resources.parked": (usage(parked=0), usage(parked=1)),
     "amdgcn.resources.lds_bytes": (usage(lds_bytes=65536), usage(lds_bytes=65537)),
     "amdgcn.resources.vgpr": (usage(vgpr=256, agpr=256), usage(vgpr=256, agpr=257)),
     "amdgcn.resources.waves_per_simd": (usage(waves_per_simd=1), usage(waves_per_simd=0)),
@@ -150,6 +163,32 @@ def test_a_limit_holds_up_to_its_edge_and_says_why_beyond(code):
     [refusal] = refusals(beyond)
     assert (refusal.code, refusal.kind, refusal.plugin) == (code, "cannot", "kinfolk-gfx942")
     assert refusal.limit and refusal.because and refusal.remedy
+
+
+def test_parked_values_need_a_declared_reason_and_it_excuses_nothing_else():
+    assert "reason_for" in refusals(usage(parked=7))[0].remedy
+    assert refusals(usage(parked=7), Excused()) == ()
+    [refusal] = refusals(usage(parked=7, lds_bytes=70000), Excused())
+    assert refusal.field == "lds_bytes"
+
+
+def test_code_is_walked_where_the_arch_has_formats_that_are_known(llvm):
+    module = ARCH.lower(kernel_of_one_store(), None, 22)
+    code = llvm.object(module)
+    assert ARCH.usage(code, "one_store").scratch_ops == 0
+    unknown = attrs.evolve(ARCH, facts=dict(FACTS) | {"microcode_formats": "other"})
+    with pytest.raises(CodeObjectError, match=r"gfx942; .* if it were for a processor whose encodings are known$"):
+        unknown.usage(code, "one_store")
+    another = attrs.evolve(ARCH, target_ids=("gfx900",))
+    with pytest.raises(CodeObjectError, match=r"if it were for gfx900$"):
+        another.usage(code, "one_store")
+
+
+def kernel_of_one_store():
+    parameter = Parameter(name="to", type=PointerType(I32), access="write", alignment=4)
+    return build_kernel(
+        "one_store", [parameter], arch=ARCH, block=64, body=lambda to: memory.store(to, lanes.lane_id())
+    )
 
 
 def test_all_refusals_are_given_at_once_with_their_numbers():

@@ -14,6 +14,7 @@ from kinfolk.ir import build_kernel
 from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory, vector
 from kinfolk.ir.types import BF16, F32, I32, PointerType
 from kinfolk.parameters import Parameter
+from kinfolk.spec import Spec
 from kinfolk.usage import KernelArgument, Usage
 from kinfolk_amdgcn.resources import LIMITS, wave_limits
 from kinfolk_gfx950 import plugin
@@ -79,11 +80,12 @@ def usage(target="gfx950", hidden=(), **figures):
 
 
 def refusals(of):
-    return plugin.kinfolk_gate_resources(usage=of, arch=ARCH)
+    return plugin.kinfolk_gate_resources(usage=of, spec=Spec(), arch=ARCH)
 
 
 HIDDEN = (KernelArgument(offset=32, size=4, kind="hidden_block_count_x"),)
 EDGES = {
+    "amdgcn.resources.parked": (usage(parked=0), usage(parked=1)),
     "amdgcn.resources.lds_bytes": (usage(lds_bytes=163840), usage(lds_bytes=163841)),
     "amdgcn.resources.vgpr": (usage(vgpr=256, agpr=256), usage(vgpr=256, agpr=257)),
     "amdgcn.resources.waves_per_simd": (usage(waves_per_simd=1), usage(waves_per_simd=0)),

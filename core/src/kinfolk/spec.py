@@ -33,6 +33,13 @@ class Spec(Record):
         words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__.removesuffix("Spec")).lower()
         return f"{words}_{self.digest()[:8]}"
 
+    def reason_for(self, figure: str) -> str | None:
+        """Return why the compiled kernel may have a figure that gates refuse without a reason; None: it may not.
+
+        Override it to declare one, such as that values parked in other registers are moved outside the loop.
+        """
+        return None
+
     def parameters(self) -> tuple[Parameter, ...]:
         """Return what the kernel takes, in order: one list that the emitter, the Plan and the binder read."""
         raise NotImplementedError(f"{type(self).__name__} declares no parameters")

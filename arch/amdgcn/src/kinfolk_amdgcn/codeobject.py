@@ -6,7 +6,7 @@ Source: LLVM, "User Guide for AMDGPU Backend", sections "ELF Code Object" and "C
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar, cast
 
 import attrs
@@ -20,7 +20,6 @@ from kinfolk_amdgcn.instructions import UnknownInstructionError, scratch_op_coun
 
 AMDGPU_MACHINE = "EM_AMDGPU"
 METADATA_NOTE = 32  # NT_AMDGPU_METADATA, of owner "AMDGPU"
-WALKED_PROCESSORS = ("gfx942", "gfx950")  # whose encodings `instructions` knows; both have architected flat scratch
 MAX_RECORDS = 1 << 16
 
 T = TypeVar("T")
@@ -83,7 +82,7 @@ class KernelMetadata:
 
     @property
     def processor(self) -> str:
-        """The target without its features: `gfx942` of `amdgcn-amd-amdhsa--gfx942:sramecc+`."""
+        """The target without triple and features, as `kinfolk_amdgcn.target` writes it."""
         return self.target.rpartition("--")[2].partition(":")[0]
 
     @property
@@ -125,8 +124,8 @@ def read_code_object(data: bytes) -> CodeObject:
     return CodeObject(target=target, kernels=kernels, functions=functions, undefined=undefined)
 
 
-def usage_from_object(data: bytes, symbol: str, limits: WaveLimits) -> Usage:
-    """Return the figures of kernel `symbol` in an object.
+def usage_from_object(data: bytes, symbol: str, limits: WaveLimits, processors: Collection[str]) -> Usage:
+    """Return the figures of kernel `symbol` in an object for one of `processors`, whose code `instructions` can walk.
 
     Raises CodeObjectError for a damaged object, one without that kernel, one that does not link by itself, a kernel
     whose stack has no size known when compiled, and code that cannot be walked.
@@ -140,10 +139,10 @@ def usage_from_object(data: bytes, symbol: str, limits: WaveLimits) -> Usage:
     kernel = loaded.kernels[symbol]
     if kernel.uses_dynamic_stack:
         raise CodeObjectError(f"kernel {symbol} has a stack whose size is not known when compiled")
-    if kernel.processor not in WALKED_PROCESSORS:
+    if kernel.processor not in processors:
         raise CodeObjectError(
-            f"scratch instructions of {symbol} cannot be counted: the code is for {kernel.target}, "
-            f"encodings are known for {' and '.join(WALKED_PROCESSORS)}"
+            f"the code of {symbol} is for {kernel.target}; its scratch instructions could be counted if it were for "
+            f"{' or '.join(processors) or 'a processor whose encodings are known'}"
         )
     try:
         scratch_ops = scratch_op_count(loaded.code_of(symbol))

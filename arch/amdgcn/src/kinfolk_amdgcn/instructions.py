@@ -1,4 +1,4 @@
-"""How long each machine instruction of the GFX9.4 family is, and which touch scratch memory: no more of a decoder.
+"""How long each machine instruction of CDNA3 is, and which touch scratch memory: no more of a decoder.
 
 Every instruction is one to four dwords, and the first dword says how many: by its encoding field, by an opcode that
 always has a literal, or by a source operand that announces a dword to follow.
@@ -8,6 +8,10 @@ Source: AMD CDNA3 ISA, chapter "Microcode Formats"; oracle: `llvm-objdump -d`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
+
+FORMATS: Final = "cdna3"
+"""What an arch's fact `microcode_formats` says where its code can be walked here; CDNA4 adds to CDNA3's formats."""
 
 LITERAL = 255  # an operand of this number is the dword that follows
 SDWA, DPP = 249, 250  # as src0 of a VOP1, VOP2 or VOPC: a dword of modifiers follows

@@ -9,15 +9,28 @@ from typing import TYPE_CHECKING, Final
 from kinfolk.expr import eq, fact, field
 from kinfolk.refusal import Limit, Refusal, unmet
 from kinfolk_amdgcn.codeobject import WaveLimits, usage_from_object
-from kinfolk_amdgcn.target import TargetIdError, resolve_target_id
+from kinfolk_amdgcn.instructions import FORMATS
+from kinfolk_amdgcn.target import TargetIdError, parse_target_id, resolve_target_id
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
+    from kinfolk.spec import Spec
     from kinfolk.usage import Usage
 
 _FEWER: Final = "Choose a schedule with fewer live values: a smaller tile, less read-ahead."
 
+PARKED: Final = Limit(
+    "amdgcn.resources.parked",
+    "cannot",
+    "parked",
+    eq(field("parked"), 0),
+    because="the compiler ran out of registers, and moves that many values to others and back where they are needed",
+    remedy="Choose a schedule with fewer live values; or say why it does not matter, in the spec's `reason_for`.",
+)
+"""What a spec may exceed that declares a reason."""
+
 LIMITS: Final = (
+    PARKED,
     Limit(
         "amdgcn.resources.lds_bytes",
         "cannot",
@@ -85,13 +98,16 @@ def wave_limits(arch: Arch) -> WaveLimits:
 
 def read_usage(code: bytes, symbol: str, arch: Arch) -> Usage:
     """Return the figures of kernel `symbol` in a code object; CodeObjectError as `usage_from_object` says."""
-    return usage_from_object(code, symbol, wave_limits(arch))
+    walked = arch.fact("microcode_formats") == FORMATS
+    processors = [parse_target_id(target).processor for target in arch.target_ids] if walked else []
+    return usage_from_object(code, symbol, wave_limits(arch), processors)
 
 
-def gate(usage: Usage, arch: Arch, plugin: str) -> Iterable[Refusal]:
+def gate(usage: Usage, spec: Spec, arch: Arch, plugin: str) -> Iterable[Refusal]:
     """Yield a refusal for every limit the compiled kernel does not keep, and for code of another processor."""
     figures = SimpleNamespace(**usage.figures, hidden_arguments=len(usage.hidden))
-    yield from unmet(LIMITS, figures, arch, plugin)
+    excused = (PARKED,) if spec.reason_for("parked") else ()
+    yield from unmet([limit for limit in LIMITS if limit not in excused], figures, arch, plugin)
     try:
         resolve_target_id(usage.target, arch.target_ids)
     except TargetIdError as error:

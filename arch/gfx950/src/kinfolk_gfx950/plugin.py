@@ -17,6 +17,7 @@ from kinfolk_gfx950.matrix import matrix_catalog
 
 if TYPE_CHECKING:
     from kinfolk.refusal import Refusal
+    from kinfolk.spec import Spec
     from kinfolk.usage import Usage
 
 PLUGIN: Final = "kinfolk-gfx950"
@@ -46,6 +47,6 @@ def kinfolk_arch() -> Arch:
 
 
 @hookimpl
-def kinfolk_gate_resources(usage: Usage, arch: Arch) -> Iterable[Refusal]:
+def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Refusal]:
     """Refuse what the compute unit cannot hold; scratch is refused by core, a candidate's own budget by its family."""
-    return tuple(resources.gate(usage, arch, PLUGIN))
+    return tuple(resources.gate(usage, spec, arch, PLUGIN))
