@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 CORE, FAMILY, ARCH = "core/src/kinfolk/x.py", "plugins/mla/src/kinfolk_mla/x.py", "arch/gfx942/src/kinfolk_gfx942/x.py"
+SHARED = "arch/amdgcn/src/kinfolk_amdgcn/"
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +21,8 @@ READS = "import os\n"
 PLANTED = {
     "arch compared in core": (CORE, 'if arch == "gfx942":\n    pass\n'),
     "arch prefix in a family": (FAMILY, 'name.startswith("gfx9")\n'),
+    "arch in what archs share": (SHARED + "x.py", 'PROCESSORS = "gfx942"\n'),
+    "arch in a part of what archs share": (SHARED + "lowering/target.py", 'name == "gfx950"\n'),
     "arch in an f-string": (CORE, 'f"gfx{number}"\n'),
     "arch in capitals": (CORE, '"GFX942"\n'),
     "environment read": (CORE, READS + 'os.environ["KINFOLK_FAST"]\n'),
@@ -41,6 +44,7 @@ PLANTED = {
 }
 LAWFUL = {
     "arch named by its own distribution": (ARCH, 'NAME = "gfx942"\n'),
+    "beginning of a target id where they are taken apart": (SHARED + "target.py", 'compile("gfx[0-9a-f]")\n'),
     "arch inside a longer word": (CORE, '"a configfx"\n'),
     "arch in a test": ("core/tests/test_x.py", '"gfx942"\n'),
     "allowed read": (CORE, READS + 'os.environ.get("KINFOLK_PLUGINS")\n'),
