@@ -28,7 +28,9 @@ Ask = Callable[..., subprocess.CompletedProcess[str]]
 def ran(paths: Iterable[Path], *arguments: str, isolated: bool = False) -> subprocess.CompletedProcess[str]:
     """Run Python with `paths` first on its path; `isolated`: with nothing else of what is installed here."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("KINFOLK_", "COVERAGE"))}
-    kept |= {"PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "300"}
+    inherited = [] if isolated else os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    places = [str(path) for path in [*paths, *inherited] if str(path)]
+    kept |= {"PYTHONPATH": os.pathsep.join(places), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "300"}
     command = [sys.executable, *(["-S"] if isolated else []), *arguments]
     return subprocess.run(command, env=kept, capture_output=True, text=True, timeout=300, check=False)
 
