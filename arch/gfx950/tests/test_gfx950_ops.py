@@ -289,6 +289,27 @@ def test_a_wait_leaves_the_latest_on_their_way():
             ran(in_two_halves(2, again), data, np.zeros_like(data))
 
 
+def test_a_barrier_alone_delivers_nothing_and_each_wave_waits_for_its_own():
+    """Each of two waves reads what the other staged: both must have waited before the barrier."""
+
+    def kernel_of(waits):
+        def body(source, target):
+            lane, wave = lanes.lane_id(), lanes.wave_id()
+            tile, own, other = memory.allocate(F32, 512), wave * 256, (wave ^ 1) * 256
+            ops.STAGE.add(memory.offset(source, own + lane * 4), tile, own, count=4)
+            if waits:
+                ops.WAIT_STAGED.add()
+            control.barrier()
+            memory.store(memory.offset(target, own + lane * 4), memory.workgroup_load(tile, other + lane * 4, count=4))
+
+        return kernel(body, F32, F32, block=128)
+
+    data = np.arange(512, dtype=np.float32).reshape(2, 256)
+    assert np.array_equal(ran(kernel_of(True), data.copy(), np.zeros_like(data)), data[::-1])
+    with pytest.raises(KernelFault, match="no wave has written"):
+        ran(kernel_of(False), data, np.zeros_like(data))
+
+
 def test_a_place_that_differs_between_lanes_is_a_fault():
     def body(source, target):
         tile = memory.allocate(F32, 1024)
