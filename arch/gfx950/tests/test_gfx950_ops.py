@@ -289,25 +289,51 @@ def test_a_wait_leaves_the_latest_on_their_way():
             ran(in_two_halves(2, again), data, np.zeros_like(data))
 
 
-def test_a_barrier_alone_delivers_nothing_and_each_wave_waits_for_its_own():
-    """Each of two waves reads what the other staged: both must have waited before the barrier."""
+def for_the_other_wave(waits):
+    """Each of two waves reads what the other staged."""
 
-    def kernel_of(waits):
-        def body(source, target):
-            lane, wave = lanes.lane_id(), lanes.wave_id()
-            tile, own, other = memory.allocate(F32, 512), wave * 256, (wave ^ 1) * 256
-            ops.STAGE.add(memory.offset(source, own + lane * 4), tile, own, count=4)
-            if waits:
-                ops.WAIT_STAGED.add()
-            control.barrier()
-            memory.store(memory.offset(target, own + lane * 4), memory.workgroup_load(tile, other + lane * 4, count=4))
+    def body(source, target):
+        lane, wave = lanes.lane_id(), lanes.wave_id()
+        tile, own, other = memory.allocate(F32, 512), wave * 256, (wave ^ 1) * 256
+        ops.STAGE.add(memory.offset(source, own + lane * 4), tile, own, count=4)
+        if waits:
+            ops.WAIT_STAGED.add()
+        control.barrier()
+        memory.store(memory.offset(target, own + lane * 4), memory.workgroup_load(tile, other + lane * 4, count=4))
 
-        return kernel(body, F32, F32, block=128)
+    return kernel(body, F32, F32, block=128)
 
+
+def test_a_barrier_alone_delivers_nothing():
     data = np.arange(512, dtype=np.float32).reshape(2, 256)
-    assert np.array_equal(ran(kernel_of(True), data.copy(), np.zeros_like(data)), data[::-1])
+    assert np.array_equal(ran(for_the_other_wave(True), data.copy(), np.zeros_like(data)), data[::-1])
     with pytest.raises(KernelFault, match="no wave has written"):
-        ran(kernel_of(False), data, np.zeros_like(data))
+        ran(for_the_other_wave(False), data, np.zeros_like(data))
+
+
+@pytest.mark.compile
+def test_the_wait_stands_between_the_load_and_the_barrier(llvm):
+    """LLVM 22 waits there by itself as well; the op does not count on it, and says for how many not to."""
+    assembly = llvm.assembly(arch().lower(for_the_other_wave(True), None, 22))
+    places = [assembly.index(word) for word in ("global_load_lds_dwordx4", "vmcnt(0)", "s_barrier", "ds_read")]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("outstanding", [0, 1, 15, 16, 63])
+def test_a_wait_is_encoded_as_llvm_reads_it(outstanding):
+    """The fields of s_waitcnt: vmcnt in bits 3:0 and 15:14, expcnt in 6:4, lgkmcnt in 11:8."""
+
+    def body(source):
+        ops.WAIT_STAGED.add(outstanding=outstanding)
+
+    text = arch().lower(kernel(body, F32), None, 22).text
+    (number,) = map(int, re.findall(r"call void @llvm.amdgcn.s.waitcnt\(i32 (\d+)\)", text))
+    assert (number & 15 | number >> 14 << 4, number >> 4 & 7, number >> 8 & 15) == (outstanding, 7, 15)
+
+
+def test_a_wait_for_more_than_the_counter_holds_is_refused():
+    with pytest.raises(IRError, match="leaves 0 to 63 outstanding, got 64"):
+        kernel(lambda source: ops.WAIT_STAGED.add(outstanding=64) and None, F32)
 
 
 def test_a_place_that_differs_between_lanes_is_a_fault():
