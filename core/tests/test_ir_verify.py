@@ -203,6 +203,36 @@ def test_a_broken_rule_is_found_and_the_op_and_line_are_named(sample, break_, op
             assert HERE in text
 
 
+@pytest.mark.parametrize("access", ["read", "write", "readwrite"])
+@pytest.mark.parametrize("invariant", [True, False])
+def test_only_what_the_kernel_does_not_write_is_read_as_invariant(samples, access, invariant):
+    def body(x, n):
+        memory.load(memory.offset(memory.offset(x, lanes.lane_id()), n), invariant=invariant)
+
+    parameters = samples.pointer("x", F32, access), samples.number("n")
+    if access == "read" or not invariant:
+        samples.kernel(body, *parameters)
+        return
+    with pytest.raises(IRError, match=rf"core\.load: is invariant, but .* what x points to: {access} \(at .*{HERE}"):
+        samples.kernel(body, *parameters)
+
+
+def test_an_invariant_load_shows_whose_memory_it_reads(samples):
+    """A pointer that a loop carries could be any."""
+
+    def body(x, n, invariant):
+        def step(_, carried):
+            memory.load(carried[0], invariant=invariant)
+            return [memory.offset(carried[0], n)]
+
+        control.for_range(0, n, 1, [x], step)
+
+    parameters = samples.pointer("x", F32), samples.number("n")
+    samples.kernel(lambda x, n: body(x, n, False), *parameters)
+    with pytest.raises(IRError, match=r"must come from a parameter, by offsets alone"):
+        samples.kernel(lambda x, n: body(x, n, True), *parameters)
+
+
 def test_the_line_is_that_of_the_emitter(samples):
     marker = "this line is the one that is named"
 

@@ -89,7 +89,22 @@ class _Verifier:
         got = tuple(value.type for value in operation.results)
         if types != got:
             self._fail(operation, f"gives {_types(types)}, it is written as {_types(got)}")
+        if operation.attributes.get("invariant") is True:
+            self._invariant(operation)
         self._regions(operation, known)
+
+    def _invariant(self, operation: Operation) -> None:
+        """What is read as invariant belongs to a parameter that the kernel does not write."""
+        pointer = operation.operands[0]
+        while (owner := pointer.defining_op) is not None and _is_offset(owner):
+            pointer = owner.operands[0]
+        if pointer.owner is not self._kernel.body:
+            self._fail(operation, "is invariant: its pointer must come from a parameter, by offsets alone")
+        parameter = self._kernel.parameters[pointer.index]
+        if parameter.access != "read":
+            self._fail(
+                operation, f"is invariant, but the kernel may write what {parameter.name} points to: {parameter.access}"
+            )
 
     def _regions(self, operation: Operation, known: set[Value]) -> None:
         meaning = operation.definition.meaning
@@ -121,6 +136,11 @@ class _Verifier:
 
     def _fail(self, operation: Operation, message: str) -> NoReturn:
         raise IRError(f"{self._kernel.name}: {operation.name}: {message} (at {operation.location})")
+
+
+def _is_offset(operation: Operation) -> bool:
+    meaning = operation.definition.meaning
+    return isinstance(meaning, MemoryAccess) and meaning.action == "offset"
 
 
 def _types(types: tuple[object, ...]) -> str:
