@@ -81,6 +81,13 @@ def test_a_sequence_whose_offsets_fall_is_empty(composition: Composition, offset
     assert np.isfinite(whole["lse"][0]).all() and found["status"] == 0
 
 
+def test_a_difference_that_32_bits_do_not_hold_is_no_length(composition: Composition) -> None:
+    kernel = composition.emit(spec_of(composition))
+    last = 2**31 - 1
+    found = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_k=[-1, last, last]))
+    assert (found["out"] == 0).all() and np.isneginf(found["lse"]).all()
+
+
 def test_without_the_clamp_a_fall_reads_past_the_table(
     composition: Composition, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,7 +54,8 @@ class Work:
         token, next_token = _pair(arguments.cu_seqlens_q, sequence)
         first_key, next_key = _pair(arguments.cu_seqlens_k, sequence)
         wave = lanes.wave_id()
-        length = arithmetic.smax(arithmetic.smax(next_key, first_key) - first_key, constant(0, I32))
+        difference = arithmetic.sub(arithmetic.smax(next_key, first_key), first_key)
+        length = arithmetic.smax(difference, constant(0, I32))
         spec = geometry.spec
         first_head = (lanes.block_id(axis=0) * spec.waves + wave) * spec.heads_per_wave
         return cls(arguments, geometry, sequence, token, next_token > token, length, wave, first_head)
