@@ -20,6 +20,7 @@ NAMES = [
     "extreme",
     "constant",
     "peaked",
+    "one_sign",
     "bad_pages",
 ]
 
@@ -151,6 +152,21 @@ def test_constant_gives_back_the_row():
     row = inputs["c_kv"][inputs["block_table"][0, 0], 0].astype(float)
     expected = decode_reference(found.request, inputs)["out"].value[0]
     np.testing.assert_allclose(expected, np.broadcast_to(row, expected.shape), rtol=1e-13)
+
+
+def test_one_sign_has_columns_of_one_sign_and_weights_of_every_size():
+    found = scenario("one_sign", num_heads=64)
+    inputs = found.inputs()
+    pages = inputs["block_table"][0, :19]
+    values = inputs["c_kv"][pages].astype(float).reshape(-1, 512)[:300]
+    assert (np.sign(values) == np.sign(values[0])).all() and (values[0] > 0).any() and (values[0] < 0).any()
+    keys = inputs["k_rope"][pages].astype(float).reshape(-1, 64)[:300]
+    query = inputs["qa"][0].astype(float)
+    assert np.count_nonzero(query) == 64 and np.count_nonzero(keys[:, 1:]) == 0
+    scores = found.request.scale * query[:, 512:] @ keys.T / np.log(2)
+    assert scores.min() >= 0 and 1.5 < scores.max() <= 2.01
+    significands = np.histogram(2.0 ** (scores - scores.max(axis=1, keepdims=True)) % 1, bins=16)[0]
+    assert significands[4:].min() > 0
 
 
 def test_bad_pages_names_ids_on_both_sides_and_a_sequence_with_none_good():

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import Expected, Finding, Tolerance, unit_roundoff
+from kinfolk_mla.bias import Bias, leverage
 
 if TYPE_CHECKING:
     from kinfolk_mla.request import MlaRequest
@@ -67,13 +68,15 @@ class Attention:
     """One token's result, and the magnitudes that its rounding errors scale with.
 
     `out` [heads, latent] and `lse` [heads]; `magnitude` is the sum of |weight * latent| behind each element of `out`,
-    `spread` the largest scale * sum of |q k| behind a score of each head.
+    `spread` the largest scale * sum of |q k| behind a score of each head, `leverage` what the weights of each head
+    can do to the length of its output (`bias.leverage`).
     """
 
     out: Floats
     lse: Floats
     magnitude: Floats
     spread: Floats
+    leverage: Floats
 
 
 def attend(query: Floats, keys: Keys, scale: float) -> Attention:
@@ -81,22 +84,25 @@ def attend(query: Floats, keys: Keys, scale: float) -> Attention:
     if not len(keys.latent):
         zeros = np.zeros((len(query), keys.latent.shape[1]))
         heads = np.zeros(len(query))
-        return Attention(zeros, heads - np.inf, zeros, heads)
+        return Attention(zeros, heads - np.inf, zeros, heads, heads)
     scores = scale * (query @ keys.rows.T)
     highest = scores.max(axis=1, keepdims=True)
     powers = np.exp(scores - highest)
     total = powers.sum(axis=1, keepdims=True)
     weights = powers / total
+    out = weights @ keys.latent
     return Attention(
-        out=weights @ keys.latent,
+        out=out,
         lse=(highest + np.log(total))[:, 0],
         magnitude=weights @ np.abs(keys.latent),
         spread=scale * (np.abs(query) @ np.abs(keys.rows).T).max(axis=1),
+        leverage=leverage(scores, weights * (out @ keys.latent.T)),
     )
 
 
 def decode_reference(request: MlaRequest, inputs: Mapping[str, Array]) -> dict[str, Any]:
-    """Return `out` and `lse` as Expected, and `status`, how many slots in use name no page, in sequences with a query.
+    """Return `out` and `lse` as Expected, `status`, how many slots in use name no page, in sequences with a query, and
+    `bias`, how far `out` may lean as a whole.
 
     Inputs are those of the plan's bindings, by name. The scale is the f32 that a kernel is passed. A token that no
     sequence owns does not exist: `cu_seqlens_q` covers all.
@@ -104,7 +110,7 @@ def decode_reference(request: MlaRequest, inputs: Mapping[str, Array]) -> dict[s
     heads, width = request.num_heads, request.kv_lora_rank
     out, lse = np.zeros((request.total_q, heads, width)), np.full((request.total_q, heads), -np.inf)
     out_bound, lse_bound = np.zeros_like(out), np.zeros_like(lse)
-    refused = 0
+    refused, bias = 0, Bias.of(request)
     for sequence in range(request.num_seqs):
         tokens = range(*(int(offset) for offset in inputs["cu_seqlens_q"][sequence : sequence + 2]))
         if not tokens:
@@ -116,11 +122,25 @@ def decode_reference(request: MlaRequest, inputs: Mapping[str, Array]) -> dict[s
             found = attend(inputs["qa"][token].astype(np.float64), seen, float(np.float32(request.scale)))
             out[token], lse[token] = found.out, found.lse
             out_bound[token], lse_bound[token] = tolerances(request, found, len(seen.latent))
+            drift = 2.0 * score_error(request, found) + summed_terms(request, len(seen.latent)) * unit_roundoff("f32")
+            bias = bias.with_token(found.out, found.magnitude, drift, found.leverage)
     return {
         "out": Expected(out, Tolerance(out_bound)),
         "lse": Expected(lse, Tolerance(lse_bound)),
         "status": np.array([refused], dtype=np.int64),
+        "bias": bias,
     }
+
+
+def score_error(request: MlaRequest, found: Attention) -> Floats:
+    """Return e of `tolerances` for each head."""
+    width = request.kv_lora_rank + request.rope_dim
+    return (width + SCORE_ROUNDINGS) * unit_roundoff("f32") * found.spread
+
+
+def summed_terms(request: MlaRequest, num_keys: int) -> int:
+    """Return how many roundings of f32 a weight's normalisation and its accumulator take, at most."""
+    return 2 * num_keys + 3 * -(-num_keys // request.page_size) + 4
 
 
 def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Floats, Floats]:
@@ -130,15 +150,14 @@ def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Fl
     errs by e = (latent + rope + 8) u_f32 * spread, in natural-log units, and so does each weight, relatively; to first
     order LSE errs by e as well. A weight's normalisation errs by 2 e + n u_f32 with n keys summed; an accumulator takes
     one rescale per page at most, 3 roundings each. LSE adds n roundings of the sum, and is itself rounded at its own
-    size.
+    size. The sum is one of weights before they are rounded to the cache's type, a rounding that LSE has no room for.
     """
     unit = unit_roundoff("f32")
-    width = request.kv_lora_rank + request.rope_dim
-    score = (width + SCORE_ROUNDINGS) * unit * found.spread
+    score = score_error(request, found)
     out = Tolerance.weighted_sum(
         found.out,
         magnitude=found.magnitude,
-        terms=2 * num_keys + 3 * -(-num_keys // request.page_size) + 4,
+        terms=summed_terms(request, num_keys),
         weight_dtype=request.kv_dtype,
         result_dtype=request.dtype,
         weight_error=np.minimum(2.0 * score, 1.0)[:, None],
@@ -154,10 +173,13 @@ def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Fl
 
 
 def decode_findings(outputs: Mapping[str, Array], expected: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield a finding where the status word does not count the refused page ids, and for rows that must be empty.
+    """Yield a finding where the status word does not count the refused page ids, where `out` leans one way, and for
+    rows that must be empty.
 
     A row without keys is exactly 0 with an LSE of -inf.
     """
+    bias: Bias = expected["bias"]
+    yield from bias.findings(outputs["out"], expected["out"])
     counted, refused = int(outputs["status"][0]), int(expected["status"][0])
     if counted != refused:
         yield Finding("page_ids", "status", f"counts {counted} page ids outside the cache, there are {refused}")

@@ -75,6 +75,7 @@ def decode_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
         _scenario(request, "extreme", "finite scores of 1e30 and 1e38 of both signs", SHORT, _extreme),
         _scenario(request, "constant", "all keys of a sequence alike", SHORT, _constant),
         _scenario(request, "peaked", "nearly all weight on one key", SHORT, _peaked),
+        _scenario(request, "one_sign", "values of one sign a column, weights of many sizes", ragged, _one_sign),
         _scenario(request, "bad_pages", "page ids of -1, num_pages and more in slots in use", SHORT, spoil=_misnamed),
     )
 
@@ -188,6 +189,24 @@ def _constant(rows: Rows) -> None:
 
 def _peaked(rows: Rows) -> None:
     np.multiply(rows.query, 8.0, out=rows.query)
+
+
+def _one_sign(rows: Rows) -> None:
+    """Spread weights over two powers of 2, each score one product, and give a column of values one sign.
+
+    Roundings are of every kind, so right ones cancel and wrong ones add up; the error of the scores is small beside
+    theirs. Values grow with scores, so that heads differ in their outputs and these in their roundings.
+    """
+    generator = np.random.default_rng(rows.query.shape[1])
+    rows.query[:] = 0.0
+    rows.query[:, :, rows.marker] = generator.uniform(0.25, 2.0, rows.query.shape[:2])
+    step = min(np.log(2.0) / rows.request.scale, 2.0**14)
+    for keys in rows.keys:
+        place = generator.uniform(0.0, 1.0, (len(keys), 1))
+        column = generator.uniform(1.0, 2.0, rows.marker) * generator.choice((-1.0, 1.0), rows.marker)
+        keys[:, rows.marker :] = 0.0
+        keys[:, rows.marker] = step * place[:, 0]
+        keys[:, : rows.marker] = column * (1.0 + 3.0 * place) * generator.uniform(1.0, 2.0, (len(keys), rows.marker))
 
 
 def _misnamed(table: Array, slots: Sequence[int], num_pages: int) -> None:
