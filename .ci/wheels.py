@@ -109,6 +109,9 @@ def own_tests(python: Path, work: Path) -> None:
     folders = [project.relative_to(ROOT) / "tests" for project in projects(ROOT)[:-1]]
     for folder in folders:
         shutil.copytree(ROOT / folder, work / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        for shared in (parent / "conftest.py" for parent in folder.parents):
+            if (ROOT / shared).exists():
+                shutil.copy(ROOT / shared, work / shared)
     record = work / "record.json"
     plugin = ("-p", "lane_record", "--lane-record", record)
     lane = ("-n", "auto", "-p", "no:benchmark", "-p", "no:cacheprovider", "-m", "not compile and not simulate")
