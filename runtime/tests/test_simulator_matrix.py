@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import attrs
 import ml_dtypes
 import numpy as np
@@ -11,11 +9,9 @@ import pytest
 
 from kinfolk.errors import SimulationError
 from kinfolk.ir.meaning import OperandMap
-from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory, vector
-from kinfolk.ir.types import BF16, F32, I32, VectorType
+from kinfolk.ir.ops import control, lanes, memory, vector
+from kinfolk.ir.types import BF16, F32, VectorType
 from kinfolk.matrix import Atom, MatrixCatalog
-from kinfolk.parameters import Parameter
-from kinfolk_runtime.simulator import Simulator
 
 BFLOAT = ml_dtypes.bfloat16
 
@@ -130,70 +126,3 @@ def test_a_uniform_start_serves_all_lanes(toy, declare):
     toy.run(toy.kernel(body, declare("a", BF16), declare("d", F32, "write")), laid_a, d)
     same = np.full((16, 16), laid_a.reshape(-1)[1])
     assert (d == laid(in_ascending_k(a, same, np.zeros((16, 16), np.float32)), meaning.c)).all()
-
-
-def rows_kernel(toy, declare):
-    """About 350 ops per turn as in attention: 60 products, a softmax over 16 scores a lane, LDS writes and reads."""
-
-    def body(q, y, n):
-        t = lanes.thread_id()
-        constant = control.current_builder().constant
-        shared = memory.allocate(BF16, 256 * 8)
-        place = t * 4
-        fragments = [memory.load(memory.offset(q, place + part * 256), count=4, alignment=8) for part in range(8)]
-        zero, low, nothing = constant(0.0, VectorType(F32, 4)), constant(-3e38, F32), constant(0.0, F32)
-
-        def turn(i, carried):
-            totals, top, norm = list(carried[:8]), carried[8], carried[9]
-            for part in range(8):
-                memory.workgroup_store(shared, place, fragments[part], offset=part * 256, alignment=8)
-            keys = [
-                memory.workgroup_load(shared, place, count=4, offset=part % 8 * 256, alignment=8) for part in range(60)
-            ]
-            scores = [zero] * 4
-            for part in range(32):
-                scores[part % 4] = toy.multiply(keys[part], fragments[part % 8], scores[part % 4])
-            highest = top
-            for score in scores:
-                for index in range(4):
-                    highest = arithmetic.fmax(highest, vector.extract(score, index=index))
-            for mask in (16, 32):
-                highest = arithmetic.fmax(highest, lanes.shuffle_xor(highest, mask=mask))
-            factor = arithmetic.exp2(top - highest)
-            shift = vector.splat(highest, count=4)
-            weights = [arithmetic.exp2((score - shift) * 1.4426950216293335) for score in scores]
-            for weight in weights:
-                for index in range(4):
-                    norm = norm + vector.extract(weight, index=index)
-            narrow = [convert.fptrunc(weight, to=BF16) for weight in weights]
-            scale = vector.splat(factor, count=4)
-            totals = [total * scale for total in totals]
-            for part in range(28):
-                totals[part % 8] = toy.multiply(narrow[part % 4], keys[32 + part], totals[part % 8])
-            index = i + t
-            for _ in range(50):
-                index = (index ^ t) + place
-                norm = norm * 1.0
-            return [*totals, highest, norm + convert.sitofp(index & 0, to=F32)]
-
-        *totals, _, norm = control.for_range(0, n, 1, [*[zero] * 8, low, nothing], turn)
-        memory.store(memory.offset(y, place), totals[0] * vector.splat(arithmetic.rcp(norm), count=4), alignment=16)
-
-    n = Parameter(name="n", type=I32)
-    return toy.kernel(body, declare("q", BF16, alignment=16), declare("y", F32, "write", alignment=16), n)
-
-
-def test_a_turn_of_350_ops_takes_a_few_milliseconds(toy64, declare):
-    """The aim is 1.5 ms per wave and turn on a quiet core; the bound leaves room for a busy one."""
-    kernel = rows_kernel(toy64, declare)
-    (loop,) = (op for op in kernel.walk() if op.name == "core.for")
-    q, y = np.ones((8, 64, 4), BFLOAT), np.zeros((64, 4), np.float32)
-    simulator = Simulator()
-    simulator.launch(kernel, (1, 1, 1), (q, y, 1))  # prepares the kernel
-    best = 1.0
-    for _ in range(3):
-        begin = time.thread_time()
-        simulator.launch(kernel, (1, 1, 1), (q, y, 20))
-        best = min(best, (time.thread_time() - begin) / 20)
-    print(f"{best * 1e3:.2f} ms per turn of {len(loop.regions[0].operations)} ops")
-    assert best < 0.01
