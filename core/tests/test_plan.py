@@ -166,6 +166,22 @@ def test_a_binding_that_contradicts_itself_is_refused(changes):
 
 
 @pytest.mark.parametrize(
+    "role, access, memory",
+    [
+        ("input", "read", "any"),
+        ("output", "write", "any"),
+        ("output", "readwrite", "device"),
+        ("workspace", "readwrite", "device"),
+        ("status", "readwrite", "device"),
+        ("status", "write", "any"),
+    ],
+)
+def test_what_a_kernel_may_add_to_is_memory_of_the_device_and_the_plan_says_so(role, access, memory):
+    bound = binding("x", role, access=access)
+    assert bound.memory == bound.data()["memory"] == memory
+
+
+@pytest.mark.parametrize(
     "kind, value", [("pointer", const(1)), ("i32", "x"), ("i64", 3), ("f32", 1), ("f32", const(1)), ("i8", const(1))]
 )
 def test_an_argument_holds_what_its_kind_holds(kind, value):
@@ -273,6 +289,7 @@ def test_json_holds_trees_that_evaluate_to_the_same_numbers():
     sizes = {each["name"]: from_data(each["minimum_bytes"]).evaluate(scope) for each in data["bindings"]}
     assert sizes == {name: made.minimum_bytes(name, TABLE) for name in BINDINGS}
     assert data["bindings"][1]["free_strides"] == [0]
+    assert [each["memory"] for each in data["bindings"]] == ["any", "any", "any", "device"]
     assert data["contents"][0]["check"] == "Offsets"
     assert RowRequest.from_data(data["request"]) == made.request
     assert made.to_json() == plan(contents=made.contents, versions={"a": "1"}).to_json()

@@ -17,6 +17,7 @@ from kinfolk.request import Request
 from kinfolk.spec import Spec
 
 Role = Literal["input", "output", "workspace", "status"]
+Memory = Literal["device", "any"]
 Kind = Literal["pointer", "i32", "i64", "f32"]
 Tensors = Mapping[str, TensorView]
 NO_TENSORS: Final[Tensors] = {}
@@ -76,6 +77,15 @@ class Binding:
         """Bytes of one element in memory."""
         return SCALARS[self.dtype].bytes
 
+    @property
+    def memory(self) -> Memory:
+        """What memory it may be: `device` where a kernel both reads and writes it, so may add to it indivisibly, else
+        `any` that the device reaches.
+
+        Lowerings of `core.atomic_add` claim memory of the device itself; elsewhere sums may be lost.
+        """
+        return "device" if self.access == "readwrite" else "any"
+
     def extents(self) -> tuple[Expr, ...]:
         """Return the extents of the tensor that is bound: where only a least extent is declared, the tensor's own."""
         return tuple(extent(self.name, i) if axis.at_least else axis.extent for i, axis in enumerate(self.shape))
@@ -109,6 +119,7 @@ class Binding:
             "dtype": self.dtype,
             "alignment": self.alignment,
             "access": self.access,
+            "memory": self.memory,
             "shape": [{"extent": axis.extent.data(), "at_least": axis.at_least} for axis in self.shape],
             "free_strides": [i for i, axis in enumerate(self.shape) if axis.stride is None],
             "strides": [step.data() for step in self.strides()],

@@ -21,7 +21,8 @@ _NATIVE_ATOMIC: Final = ", !amdgpu.no.fine.grained.memory !0, !amdgpu.no.remote.
 def _lower_atomic_add(w: LlvmWriter, op: Operation) -> None:
     """An atomic instruction without fences around it.
 
-    The metadata states that the memory is ordinary device memory: else LLVM expands the f32 form into a loop.
+    The metadata states that the memory is ordinary device memory, which plans say of whatever a kernel reads and writes
+    (`Binding.memory`): else LLVM expands the f32 form into a loop.
     """
     pointer, value = op.operands
     floating = element_type(pointer.type).kind == "float"
