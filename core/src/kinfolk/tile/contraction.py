@@ -18,10 +18,10 @@ from kinfolk.tile.layout import Table
 
 @attrs.frozen(eq=False)
 class Contraction:
-    """`length` columns laid over an atom: lane l reads `reads` vectors of `width` columns, from `start[l]` on.
+    """`length` columns laid over an atom: a lane reads `reads` vectors of `width` columns, one after the other.
 
-    One vector feeds `width // slots` atoms in order. `start` is a table [wave_size], the same for operand A and operand
-    B.
+    One vector feeds `width // slots` atoms in order. `start_a` and `start_b` [wave_size] are the column at which each
+    lane starts in operand A and in operand B.
     """
 
     length: int

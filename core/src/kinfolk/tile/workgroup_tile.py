@@ -12,7 +12,7 @@ from kinfolk.ir.value import Value
 
 @attrs.frozen(eq=False)
 class WorkgroupTile:
-    """`rows` by `columns` elements; row r starts at element r * `pitch`. `scope` is the alias scope of its readers."""
+    """`rows` by `columns` elements; row r starts at element r * `pitch`. An access may name its alias scope."""
 
     buffer: Value
     element: ScalarType

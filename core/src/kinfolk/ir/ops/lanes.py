@@ -8,10 +8,9 @@ import numpy as np
 
 from kinfolk.ir import rules
 from kinfolk.ir.meaning import Control, LanePermutation
-from kinfolk.ir.op import AttributeDef, LlvmWriter, OpDef, effects
+from kinfolk.ir.op import AttributeDef, OpDef, effects
 from kinfolk.ir.ops.declare import BY_TARGET, CORE_OPS, lane_op
 from kinfolk.ir.types import I1, I32, ScalarType, Type, component_count, element_type
-from kinfolk.ir.value import Operation
 
 
 @lane_op("core.lane_id", "", rules.fixed(I32), BY_TARGET, uniform=False)
@@ -152,9 +151,3 @@ def byte_permute(m: Any, low: Any, high: Any, *, selector: tuple[int, ...]) -> A
         source = low if byte < 4 else high
         result = result | ((m.lshr(source, 8 * (byte % 4)) & 0xFF) << (8 * position))
     return result
-
-
-def lower_nothing(w: LlvmWriter, op: Operation) -> None:
-    """Write nothing: the result is the operand."""
-    if op.results:
-        w.alias(op.results[0], w.name(op.operands[0]))

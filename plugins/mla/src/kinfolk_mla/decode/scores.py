@@ -13,7 +13,7 @@ from kinfolk.ir.value import Value
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import per_lane
-from kinfolk.tile.units import Filler, Unit, UnitSchedule, lay_out
+from kinfolk.tile.units import Unit, UnitSchedule, lay_out
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_mla.decode.geometry import Geometry
 from kinfolk_mla.decode.query import Query, sections
@@ -39,12 +39,12 @@ class ScoreProduct:
         assert (key == key[:, :1] + steps).all()
         return cls(geometry, tile, starts, tuple(first + int(step) if step else first for step in steps))
 
-    def scores(self, query: Query, schedule: UnitSchedule, lead: Filler | None = None) -> list[Value]:
+    def scores(self, query: Query, schedule: UnitSchedule) -> list[Value]:
         """Return this lane's raw scores, one per key of `keys`."""
         atom = self.geometry.score
         total = [constant(0.0, VectorType(F32, atom.shape.c.slots))]
         units = [self._unit(query, position, *piece, total) for position, piece in enumerate(self._pieces())]
-        lay_out(units, schedule, lead=lead)
+        lay_out(units, schedule)
         return [vector.extract(total[0], index=slot) for slot in range(atom.shape.c.slots)]
 
     def _pieces(self) -> Iterator[tuple[Contraction, Value, int]]:
