@@ -138,8 +138,8 @@ def _added_constant(op: Operation) -> int:
     constants = [
         made for made in (value.defining_op for value in add.operands) if made and made.name == "core.constant"
     ]
-    bits = int(constants[0].attributes["bits"]) if constants else 0
-    return bits if bits < 1 << 31 else 0
+    bits = constants[0].attributes["bits"] if constants else 0
+    return bits if isinstance(bits, int) and bits < 1 << 31 else 0
 
 
 def read_view(w: Wave, transfer: Transfer, view: View, index: Array, extra: int = 0) -> Array:
