@@ -4,28 +4,18 @@ import attrs
 import ml_dtypes
 import numpy as np
 import pytest
+from mla_requests import asking, scenario_of
 
 from kinfolk.check import Expected, Tolerance
 from kinfolk_mla.bias import Bias, leverage
 from kinfolk_mla.reference import attend, decode_findings, decode_reference, gathered
-from kinfolk_mla.request import MlaRequest
 from kinfolk_mla.scenarios import decode_scenarios
 
-
-def request(**changes):
-    given = {
-        "num_heads": 16,
-        "num_seqs": 2,
-        "total_q": 2,
-        "max_seqlen_q": 1,
-        "max_seqlen_k": 150,
-        "absorbed_query": True,
-    } | changes
-    return MlaRequest(**given, **MlaRequest.cli_defaults(given))
+request = asking(num_heads=16, num_seqs=2, max_seqlen_k=150)
 
 
 def one_sign(**changes):
-    [found] = [each for each in decode_scenarios(request(**changes)) if each.name == "one_sign"]
+    found = scenario_of(request(**changes), "one_sign")
     return found.request, found.inputs()
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mla_requests import asking
 
 from kinfolk.arch import Arch
 from kinfolk.expr import Scope, TensorGeometry, from_json
@@ -39,16 +40,7 @@ def arch(**changes):
     return Arch(**(parts | {"lower_kernel": None, "read_usage": None} | changes))
 
 
-def request(**changes):
-    fields = {
-        "num_heads": 128,
-        "num_seqs": 3,
-        "total_q": 3,
-        "max_seqlen_q": 1,
-        "max_seqlen_k": 777,
-        "absorbed_query": True,
-    } | changes
-    return MlaRequest(**fields, **MlaRequest.cli_defaults(fields))
+request = asking(num_heads=128, num_seqs=3, max_seqlen_k=777)
 
 
 EDGES = {

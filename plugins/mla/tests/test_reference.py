@@ -6,28 +6,16 @@ import attrs
 import ml_dtypes
 import numpy as np
 import pytest
+from mla_requests import asking, scenario_of
 
 from kinfolk.check import compare
 from kinfolk_mla.reference import ABSOLUTE_GATE, LSE_GATE, RELATIVE_GATE, decode_findings, decode_reference
-from kinfolk_mla.request import MlaRequest
-from kinfolk_mla.scenarios import decode_scenarios
 
-
-def request(**changes):
-    given = {
-        "num_heads": 32,
-        "num_seqs": 3,
-        "total_q": 3,
-        "max_seqlen_q": 1,
-        "max_seqlen_k": 1024,
-        "absorbed_query": True,
-    } | changes
-    return MlaRequest(**given, **MlaRequest.cli_defaults(given))
+request = asking(num_heads=32, num_seqs=3, max_seqlen_k=1024)
 
 
 def scenario(name, **changes):
-    [found] = [each for each in decode_scenarios(request(**changes)) if each.name == name]
-    return found
+    return scenario_of(request(**changes), name)
 
 
 def in_loops(problem, inputs):

@@ -3,10 +3,10 @@
 import attrs
 import numpy as np
 import pytest
+from mla_requests import asking, scenario_of
 
 from kinfolk.check import is_poison
 from kinfolk_mla.reference import decode_reference
-from kinfolk_mla.request import MlaRequest
 from kinfolk_mla.scenarios import LONG_SEQUENCES, decode_scenarios, fitted_lengths
 
 NAMES = [
@@ -25,21 +25,11 @@ NAMES = [
 ]
 
 
-def request(**changes):
-    given = {
-        "num_heads": 16,
-        "num_seqs": 4,
-        "total_q": 4,
-        "max_seqlen_q": 1,
-        "max_seqlen_k": 300,
-        "absorbed_query": True,
-    } | changes
-    return MlaRequest(**given, **MlaRequest.cli_defaults(given))
+request = asking(num_heads=16, num_seqs=4, max_seqlen_k=300)
 
 
 def scenario(name, **changes):
-    [found] = [each for each in decode_scenarios(request(**changes)) if each.name == name]
-    return found
+    return scenario_of(request(**changes), name)
 
 
 def lengths_of(inputs):
