@@ -167,5 +167,5 @@ def test_the_doctor_finds_this_installation_sound():
 def test_the_demo_passes(root):
     done = subprocess.run([sys.executable, root / "demos/spine.py"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    for words in ("DeepSeek-V3 on gfx950", "Kimi-K2", "mla.decode: admitted", "scratch_bytes", "All pass"):
+    for words in ("DeepSeek-V3 on gfx950", "Kimi-K2", "mla.decode: selected", "scratch_bytes", "All pass"):
         assert words in done.stdout

@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from kinfolk.cli.app import app
-from kinfolk.cli.output import print_document, refusals_of
+from kinfolk.cli.output import print_document, print_refusals, refusals_of
 from kinfolk.errors import KinfolkError
+from kinfolk.flavor import UnknownFlavor, flavor_named
 from kinfolk.plugins.faults import State, UnknownPlugin, UnusablePlugin
 
 ROW = {"code", "kind", "field", "value", "limit", "because", "remedy", "plugin"}
@@ -69,6 +70,37 @@ def test_every_error_has_the_form_of_a_refusal(error, code):
     [row] = refusals_of(error)
     assert row.keys() == ROW
     assert row["code"] == code
+
+
+def test_python_m_kinfolk_is_the_command_line():
+    done = subprocess.run([sys.executable, "-m", "kinfolk", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.partition(",")[0]) == (0, "kinfolk")
+
+
+def test_a_flavor_that_is_none_is_a_row_with_its_value():
+    with pytest.raises(UnknownFlavor) as caught:
+        flavor_named("llvm21")
+    [row] = refusals_of(caught.value)
+    assert (row["value"], row["limit"], row["remedy"]) == ("llvm21", "llvm20 or llvm22", "Pass --flavor llvm22.")
+
+
+def test_sentences_end_once_and_missing_fields_are_one_sentence(capsys):
+    rows = refusals_of(UnusablePlugin("family", "x", "acme-x", State.NOT_ALLOWED, "It is off. Turn it on."))
+    missing = [
+        {
+            **rows[0],
+            "code": f"request.{name}.missing",
+            "field": name,
+            "limit": "a word",
+            "remedy": "See.",
+            "plugin": "p",
+        }
+        for name in "ab"
+    ]
+    print_refusals([*rows, *missing])
+    first, second = capsys.readouterr().out.splitlines()
+    assert "(It is off. Turn it on). kinfolk list" in first
+    assert second == "p: missing: a (a word), b (a word). See."
 
 
 def test_documents_hold_no_bare_infinities(capsys):

@@ -1,6 +1,7 @@
 """`key=value` words: which type a text is, and which request or refusals the words make."""
 
 import math
+import re
 from typing import ClassVar
 
 import attrs
@@ -149,9 +150,39 @@ def test_all_wrong_values_are_refused_at_once():
 
 def test_every_missing_field_is_a_refusal():
     read = request_from(RowsRequest, [])
-    assert [refusal.code for refusal in read.refusals] == [
-        f"request.{name}.missing" for name in ("rows", "width", "scale")
-    ]
+    assert [refusal.code for refusal in read.refusals] == [f"request.{name}.missing" for name in ("rows", "width")], (
+        "scale follows from width"
+    )
+
+
+def retyped(word):
+    """Return the word that the remedy of a refused one says to pass."""
+    words = {"rows": "rows=16", "width": "width=64"} | {word.partition("=")[0]: word}
+    [refusal] = request_from(RowsRequest, words.values()).refusals
+    [said] = re.findall(rf"{refusal.field}=[^ ?]*[^ ?.]", refusal.remedy)
+    return refusal, words | {refusal.field: said}
+
+
+@pytest.mark.parametrize(
+    "word, remedy",
+    [
+        ("rows=True", "Pass a whole number, as in rows=16."),
+        ("rows=32.0", "Pass rows=32."),
+        ("rows=17", "Pass rows=32."),
+        ("scale=1", "Pass scale=1.0."),
+        ("scale=x", "Pass a decimal number, as in scale=1.0."),
+        ("causal=1", "Pass causal=true."),
+        ("dtype=fp16", "Did you mean dtype=f16?"),
+        ("dtype=bfloat16", "Did you mean dtype=bf16?"),
+        ("dtype=16", "Did you mean dtype=f16?"),
+        ("dtype=zzz", "Pass dtype=bf16."),
+    ],
+)
+def test_a_remedy_is_what_to_type_and_is_taken(word, remedy):
+    refusal, words = retyped(word)
+    assert refusal.remedy == remedy
+    assert "Python" not in str(refusal)
+    assert request_from(RowsRequest, words.values()).request is not None
 
 
 def test_fields_that_do_not_fit_each_other_are_a_refusal():

@@ -189,10 +189,28 @@ def test_a_stage_goes_to_standard_output_and_what_was_filled_in_beside_it(compos
 def test_a_file_holds_the_kernel_and_a_folder_names_it(composed, tmp_path):
     composed()
     symbol = RowsSpec(width=64).symbol()
-    assert run(emit, *EMIT, "rows=3", "--stage", "object", "-o", str(tmp_path / "deep/k.o")).exit_code == 0
-    assert (tmp_path / "deep/k.o").read_bytes() == b"; width 64"
+    assert run(emit, *EMIT, "rows=3", "--stage", "object", "-o", str(tmp_path / "k.o")).exit_code == 0
+    assert (tmp_path / "k.o").read_bytes() == b"; width 64"
     assert run(emit, *EMIT, "rows=3", "--stage", "llvm", "-o", str(tmp_path)).exit_code == 0
     assert (tmp_path / f"{symbol}.ll").read_text() == "; width 64\n"
+
+
+@pytest.mark.parametrize(
+    "words, path, said",
+    [
+        (("rows=3",), "deep/k.o", "there is no folder {}/deep. Make it first."),
+        (("rows=3",), "file/k.o", "{}/file is a file, no folder"),
+        (("--all",), "deep/er", "there is no folder {}/deep. Make it first."),
+        (("--all",), "file", "{}/file is a file, no folder"),
+    ],
+)
+def test_no_folder_is_made_that_nobody_named(composed, tmp_path, words, path, said):
+    composed(32, 64)
+    (tmp_path / "file").write_text("kept")
+    result = run(emit, *EMIT, *words, "--stage", "llvm", "-o", str(tmp_path / path))
+    assert (result.exit_code, [each.name for each in tmp_path.iterdir()]) == (1, ["file"])
+    assert said.format(tmp_path) in result.stderr
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_all_writes_the_whole_space_each_spec_once(composed, tmp_path):
@@ -228,7 +246,8 @@ def test_what_cannot_be_emitted_is_exit_status_2_with_what_can(composed, argumen
 
 
 @pytest.mark.parametrize(
-    "words, said", [(("rows=True",), "rows is True, supported: a Python int"), (("rows=3", "width=65"), "width is 65")]
+    "words, said",
+    [(("rows=True",), "rows is True, supported: a whole number"), (("rows=3", "width=65"), "width is 65")],
 )
 def test_a_refused_request_emits_nothing(composed, words, said):
     composed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import attrs
 import pytest
 
 from kinfolk.check import Finding, KernelReport, OutputReport, Report, ScenarioReport
@@ -74,8 +75,37 @@ def test_the_margin_stands_beside_the_error_and_the_tolerance_it_is_the_ratio_of
     }
 
 
+def scenarios(**findings: tuple[Finding, ...]) -> Report:
+    made = (ScenarioReport(name=name, outputs=(GOOD,), findings=found) for name, found in findings.items())
+    return attrs.evolve(report(GOOD), scenarios=tuple(made))
+
+
+def test_what_all_scenarios_share_is_told_once(capsys):
+    same = (Finding("bind", "", "the grid is empty"),)
+    print_report(scenarios(a=same, b=same, c=same))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2] == "3 of 3 scenarios: the grid is empty"
+    assert lines[-1].startswith("fail: 3 of 3 scenarios failed on 1 kernel")
+
+
+def test_what_differs_in_numbers_is_told_once_and_what_differs_in_words_apart(capsys):
+    print_report(
+        scenarios(
+            a=(Finding("nan", "out", "3 elements are NaN"),),
+            b=(Finding("nan", "out", "40 elements are NaN"), Finding("nan", "lse", "1 element is NaN")),
+            c=(),
+        )
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3:-1] == [
+        "2 of 3 scenarios (a, b): out: 3 elements are NaN in a, alike in the others",
+        "b: lse: 1 element is NaN",
+    ]
+    assert lines[-1].startswith("fail: 2 of 3 scenarios failed")
+
+
 def test_a_failing_report_says_what_was_found(capsys):
     print_report(report(GOOD, BROKEN, findings=(Finding("nan", "lse", "3 elements are NaN"),)))
     lines = capsys.readouterr().out.splitlines()
     assert "not finite" in "\n".join(lines)
-    assert lines[-2:] == ["ragged: lse: 3 elements are NaN", "fail: 1 scenario on 1 kernel"]
+    assert lines[-2:] == ["ragged: lse: 3 elements are NaN", "fail: 1 of 1 scenario failed on 1 kernel"]

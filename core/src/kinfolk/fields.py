@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -228,9 +229,21 @@ def part_classes(validator: object) -> tuple[type, ...]:
     return validator.classes if isinstance(validator, Exactly) else ()
 
 
-def launch_field(*, validator: Any, default: Any = attrs.NOTHING) -> Any:
+def means(text: str) -> dict[str, str]:
+    """Return the metadata that says what a field is, for `attrs.field(metadata=...)`; lists and messages print it."""
+    return {"kinfolk.means": text}
+
+
+def meaning_of(field: attrs.Attribute[Any]) -> str:
+    """Return what `means` said of a field, else nothing."""
+    return str(field.metadata.get("kinfolk.means", ""))
+
+
+def launch_field(
+    *, validator: Any, default: Any = attrs.NOTHING, metadata: Mapping[str, Any] = MappingProxyType({})
+) -> Any:
     """Declare a field that is a launch value: it is no part of the selection key, plans hold over intervals."""
-    return attrs.field(validator=validator, default=default, metadata=dict(LAUNCH))
+    return attrs.field(validator=validator, default=default, metadata={**LAUNCH, **metadata})
 
 
 def is_launch(field: attrs.Attribute[Any]) -> bool:

@@ -54,7 +54,7 @@ class Axis:
 
 @attrs.frozen(kw_only=True)
 class Binding:
-    """Memory that launches share under a name; `alignment` of its address is in bytes."""
+    """Memory that launches share under a name; `alignment` of its address is in bytes, `means` a phrase for people."""
 
     name: str
     role: Role
@@ -62,6 +62,7 @@ class Binding:
     shape: tuple[Axis, ...]
     alignment: int
     access: Access
+    means: str = ""
 
     def __attrs_post_init__(self) -> None:
         if self.access not in _ROLE_ACCESS.get(self.role, ()):

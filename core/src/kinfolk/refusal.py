@@ -31,6 +31,11 @@ class Refusal:
     plugin: str
 
     @property
+    def is_error(self) -> bool:
+        """Whether something is broken, as against a request that is declined."""
+        return self.code.startswith("error.")
+
+    @property
     def sentence(self) -> str:
         """The refusal in words, without the plugin."""
         return f"{self.field} is {self.value}, supported: {self.limit} ({self.because}). {self.remedy}"

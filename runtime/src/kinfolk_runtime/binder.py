@@ -22,6 +22,7 @@ from kinfolk_runtime.content import check_content
 from kinfolk_runtime.executor import Executor, Work, executor_of, mismatch
 from kinfolk_runtime.launching import check_kernel, check_launch
 from kinfolk_runtime.simulator.buffers import Buffer
+from kinfolk_runtime.steps import check_source
 from kinfolk_runtime.tensors import Tensor, allocated, tensor
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ def bind(
     an executor, a plugin's name or None for the simulator. Raises BindError naming tensor or argument, the value, and
     what is needed, and ArtifactError where an artifact's parts do not belong together.
     """
+    check_source(source, "bind")
     if not isinstance(source, Plan):
         source.check_claims()
     plan, compiled = (source, None) if isinstance(source, Plan) else (source.plan, source.kernels)
@@ -178,6 +180,7 @@ def call(
 
     Raises BindError before any launch, and StatusError after them where a status word is not 0.
     """
+    check_source(source, "call")
     bound = bind(source, tensors, executor, check_contents=True, composition=composition)
     outputs = bound()
     for name, count in bound.status().items():

@@ -22,6 +22,7 @@ from kinfolk_runtime.artifact import (
 )
 from kinfolk_runtime.cache.lowered import lowered
 from kinfolk_runtime.cache.objects import ObjectEntry
+from kinfolk_runtime.steps import check_plan
 from kinfolk_runtime.toolchains.base import Toolchain
 from kinfolk_runtime.toolchains.host import toolchain_for
 
@@ -38,9 +39,11 @@ def compile(plan: Plan, *, composition: Composition | None = None, toolchain: To
     Needs no GPU. By default the composition is the one the plan was dispatched through, and the toolchain the host's
     for the plan's flavor. A kernel this process compiled before is not compiled again, nor one that is in the cache and
     is what it claims to be.
-    Raises ToolError where no toolchain of this host takes the flavor or a kernel does not compile, Refused, with kernel
-    and figures, where the gate does, and CacheError where KINFOLK_CACHE_DIR is set to what cannot be a folder.
+    Raises TypeError for what is no plan, ToolError where no toolchain of this host takes the flavor or a kernel does
+    not compile, Refused, with kernel and figures, where the gate does, and CacheError where KINFOLK_CACHE_DIR is set to
+    what cannot be a folder.
     """
+    check_plan(plan, "compile")
     if not plan.arch or not plan.flavor:
         raise InternalError("compile takes a plan that dispatch returned: this one names no arch and no flavor")
     composition = composition or composition_of(plan)

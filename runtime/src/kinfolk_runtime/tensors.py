@@ -59,9 +59,25 @@ def tensor(name: str, value: Any, dtype: str) -> Tensor:
         found = _NAMES.get(array.dtype, "no element type")
         raise BindError(
             f"{name}: dtype is {array.dtype} ({found}), {DTYPES[dtype]} ({dtype}) is needed. "
-            f"Convert it, or pass `.view({DTYPES[dtype]})` where only the name differs."
+            f"{_mended(array.dtype, dtype)}"
         )
     return Tensor(name, array)
+
+
+def _mended(found: np.dtype[Any], dtype: str) -> str:
+    """Return how to pass what has another type: as the same bits where only the name can differ, else converted."""
+    wanted = DTYPES[dtype]
+    module = wanted.type.__module__
+    named = f"{module}.{wanted.name}"
+    is_integer = SCALARS[dtype].kind == "int"
+    stands_for = "iu" if is_integer else "iuV" if module != "numpy" else ""  # numpy has no bf16 and fp8 of its own
+    if (
+        found.itemsize == wanted.itemsize
+        and found.kind in stands_for
+        and (is_integer or found not in _NAMES or found.kind != "V")
+    ):
+        return f"Convert it, or pass `.view({named})` where its bits are {dtype} already."
+    return f"Convert it: `.astype({named})`."
 
 
 def _array(name: str, value: Any) -> npt.NDArray[Any]:

@@ -28,6 +28,7 @@ from kinfolk.flavor import DEFAULT_FLAVOR
 from kinfolk_runtime.artifact import Artifact, CompiledKernel
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.executor import DEFAULT, Executor, executor_of
+from kinfolk_runtime.memory import memory_refusals
 
 if TYPE_CHECKING:
     from kinfolk.plan import Plan
@@ -56,7 +57,8 @@ def verify(
 
     The simulator runs each scenario under every one of `order_seeds`, which draw its order of waves and workgroups; an
     output's figures are those of the order with its largest margin, and findings name their orders. `started(name, of)`
-    is told each scenario as it begins. A refusal, a fault of the kernel and a wrong output are in the report. Raises
+    is told each scenario as it begins. A refusal, scenarios that do not fit in this host's memory, a fault of the
+    kernel and a wrong output are in the report. Raises
     ValueError for an unknown scenario or engine, or no seed, ToolError where a kernel does not compile, ArtifactError
     where its object is not what it is recorded to be, PluginError where a plugin fails.
     """
@@ -80,6 +82,9 @@ def verify(
     except Refused as refused:
         return attrs.evolve(report, refusals=refused.refusals)
     chosen = _chosen(composition.scenarios(request), scenarios)
+    plans = {scenario.name: selections.plan(composition, scenario.request, flavor) for scenario in chosen}
+    if excess := memory_refusals(plans):
+        return attrs.evolve(report, refusals=excess)
     results: list[ScenarioReport] = []
     for scenario in chosen:
         if started:

@@ -133,7 +133,9 @@ class Report:
 
     @property
     def status(self) -> str:
-        """`pass`, `fail` or `refused`."""
+        """`pass`, `refused`, or `fail`, which an error among the refusals is too."""
+        if any(refusal.is_error for refusal in self.refusals):
+            return "fail"
         if self.refusals:
             return "refused"
         passed = self.kernels and self.scenarios and all(each.status == "pass" for each in self.scenarios)

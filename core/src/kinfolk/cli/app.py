@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from kinfolk._version import __version__
-from kinfolk.cli.output import EXIT_FAILED
+from kinfolk.cli.output import EXIT_FAILED, TRACEBACK, show_traceback
 from kinfolk.errors import KinfolkError, PluginError
 from kinfolk.plugins.discovery import catalog
 from kinfolk.plugins.faults import UnknownPlugin
@@ -51,12 +51,19 @@ class PluginCommands(click.Group):
         except click.UsageError as error:
             if args[0].startswith("-"):
                 raise
-            raise click.UsageError(unknown("verb", args[0], self.list_commands(ctx)), ctx) from error
+            notes = "".join(f" Note: {note}." for note in catalog().notes)
+            raise click.UsageError(unknown("verb", args[0], self.list_commands(ctx)) + notes, ctx) from error
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take --traceback wherever it stands: it is the same for every verb."""
+        kept = [word for word in args if word != TRACEBACK]
+        return super().parse_args(ctx, kept if kept == args else [TRACEBACK, *kept])
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except KinfolkError as error:
+            show_traceback(error)
             notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
             raise CommandFailed(f"{error}{notes}") from error
 
@@ -108,5 +115,6 @@ def _sources(module: str) -> Iterator[Path]:
 
 @click.group(cls=PluginCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kinfolk")
-def app() -> None:
+@click.option(TRACEBACK, is_flag=True, help="Print where an error of a plugin or of kinfolk came from.")
+def app(traceback: bool) -> None:
     """GPU kernel families as plugins: which kernel serves a request, why, and whether it works."""

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
+import shutil
+import sys
+import textwrap
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import click
 
-from kinfolk.errors import KinfolkError, Refused
+from kinfolk.errors import InternalError, KinfolkError, Refused
 from kinfolk.fields import listing
 from kinfolk.flavor import UnknownFlavor, flavors
-from kinfolk.plugins.faults import HookFault, UnknownPlugin, UnusablePlugin
+from kinfolk.plugins.faults import HookFault, UnknownPlugin, UnusablePlugin, sentence_of
 from kinfolk.refusal import Refusal
 
 EXIT_PASS: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-PIPE_WIDTH: Final = 4096
+TRACEBACK: Final = "--traceback"
 
 
 def print_document(document: Mapping[str, Any]) -> None:
@@ -38,32 +41,20 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table for people; nothing in a cell is markup.
+def terminal_width(*, err: bool = False) -> int | None:
+    """Return the columns of the terminal that is printed to, None for a pipe or a file."""
+    stream = sys.stderr if err else sys.stdout
+    return max(40, shutil.get_terminal_size().columns) if stream.isatty() else None
 
-    On a terminal the last column folds at its width, all of them where the others alone are too wide; in a pipe a row
-    is one line, for whoever searches it.
-    """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    cells = [[str(cell) for cell in row] for row in rows]
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, file=io.StringIO(), width=PIPE_WIDTH)
-    taken = sum(max(map(len, column)) + 3 for column in [*zip(columns, *cells, strict=True)][:-1])
-    table = Table(show_edge=False, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column != columns[-1] and taken < console.width)
-    for row in cells:
-        table.add_row(*map(Text, row))
-    if title:
-        console.print(Text(title, "italic"))
-    console.print(table)
-    if isinstance(console.file, io.StringIO):
-        for line in console.file.getvalue().splitlines():
-            click.echo(line.rstrip())
+def say(text: str, indent: str = "", *, err: bool = False) -> None:
+    """Print a sentence: on a terminal wrapped between words, the rest further in; in a pipe as one line."""
+    width = terminal_width(err=err)
+    if width is not None:
+        text = textwrap.fill(
+            text, width, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
+        )
+    click.echo(text, err=err)
 
 
 def refusal_rows(refusals: Iterable[Refusal]) -> list[dict[str, Any]]:
@@ -72,34 +63,48 @@ def refusal_rows(refusals: Iterable[Refusal]) -> list[dict[str, Any]]:
 
 
 def print_refusals(rows: Iterable[Mapping[str, Any]], indent: str = "", *, err: bool = False) -> None:
-    """Print refusal rows as sentences: who refuses, the field, its value, what is supported, why, and what to do."""
-    for row in rows:
-        sentence = f"{row['field']} is {row['value']}, supported: {row['limit']} ({row['because']}). {row['remedy']}"
+    """Print refusal rows as sentences: who refuses, the field, its value, what is supported, why, and what to do.
+
+    Fields that are missing are told in one sentence.
+    """
+    every = list(rows)
+    missing = [row for row in every if row["code"] == f"request.{row['field']}.missing"]
+    for row in every:
+        if row in missing:
+            if row is missing[0]:
+                told = ", ".join(f"{each['field']} ({each['limit']})" for each in missing)
+                remedies = dict.fromkeys(each["remedy"] for each in missing)
+                say(f"{indent}{row['plugin']}: missing: {told}. {' '.join(remedies)}", indent, err=err)
+            continue
+        because = str(row["because"]).removesuffix(".")
+        sentence = f"{row['field']} is {row['value']}, supported: {row['limit']} ({because}). {row['remedy']}"
         if not row["limit"]:  # an error that is about no value
-            sentence = f"{row['because']} {row['remedy']}".strip()
-        click.echo(f"{indent}{row['plugin']}: {sentence}", err=err)
+            sentence = f"{because}. {row['remedy']}"
+        say(f"{indent}{row['plugin']}: {sentence.strip()}", indent, err=err)
 
 
 def print_defaults(defaults: Mapping[str, Any], *, err: bool = False) -> None:
     """Print the fields that the command line filled in; with `err` beside what is written to standard output."""
     if defaults:
-        words = " ".join(f"{name}={_word(value)}" for name, value in defaults.items())
-        click.echo(f"filled in: {words}", err=err)
+        words = " ".join(f"{name}={shell_word(value)}" for name, value in defaults.items())
+        say(f"filled in: {words}", err=err)
 
 
-def _word(value: object) -> str:
+def shell_word(value: object) -> str:
+    """Return a value as `key=value` takes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def refusals_of(error: KinfolkError) -> list[dict[str, Any]]:
+def refusals_of(error: Exception) -> list[dict[str, Any]]:
     """Return an error as refusal rows, so that a document says in one form why there is nothing more in it."""
     if isinstance(error, Refused) and error.refusals:
         return refusal_rows(error.refusals)
+    show_traceback(error)
     row = _row(error)
     return [{"kind": "cannot", **row}]
 
 
-def _row(error: KinfolkError) -> dict[str, Any]:
+def _row(error: Exception) -> dict[str, Any]:
     if isinstance(error, UnknownPlugin):
         return {
             "code": f"{error.kind}.unknown",
@@ -127,19 +132,39 @@ def _row(error: KinfolkError) -> dict[str, Any]:
             "code": "flavor.unknown",
             "kind": "invalid",
             "field": "flavor",
-            "value": None,
+            "value": error.name,
             "limit": listing(known),
-            "because": str(error),
+            "because": "a flavor is a generation of LLVM that kinfolk emits for",
             "remedy": f"Pass --flavor {known[-1]}.",
             "plugin": "kinfolk-core",
         }
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).lower()
     return {
-        "code": f"error.{name}",
+        "code": error_code(error),
         "field": error.hook if isinstance(error, HookFault) else "",
         "value": None,
         "limit": "",
-        "because": f"{error.hook} {error.cause}" if isinstance(error, HookFault) else str(error),
-        "remedy": "",
+        "because": f"{error.hook} {error.cause}" if isinstance(error, HookFault) else _sentence(error),
+        "remedy": f"{TRACEBACK} prints where." if isinstance(error, HookFault) or _is_ours(error) else "",
         "plugin": error.plugin if isinstance(error, HookFault) else "kinfolk-core",
     }
+
+
+def error_code(error: Exception) -> str:
+    """Return `error.` and the name of an error's class."""
+    return "error." + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__.lstrip("_")).lower()
+
+
+def _is_ours(error: Exception) -> bool:
+    """Return whether an error is none that anyone raised on purpose."""
+    return not isinstance(error, KinfolkError) or isinstance(error, InternalError)
+
+
+def _sentence(error: Exception) -> str:
+    return str(error) if isinstance(error, KinfolkError) else sentence_of(error)
+
+
+def show_traceback(error: BaseException) -> None:
+    """Print an error's whole traceback on standard error, if the command line has --traceback."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.find_root().params.get("traceback"):
+        click.echo("".join(traceback.format_exception(error)).rstrip(), err=True)

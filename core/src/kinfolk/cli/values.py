@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 import click
 
 from kinfolk.cli.app import unknown
-from kinfolk.errors import PluginError
-from kinfolk.fields import FieldError
+from kinfolk.cli.output import shell_word
+from kinfolk.cli.request_fields import KINDS, example_of, filled_in, needed, taken
+from kinfolk.fields import ExactBool, ExactFloat, ExactInt, FieldError, FieldTypeError, OneOf, Optional, meaning_of
 from kinfolk.record import fields_of
 from kinfolk.refusal import Refusal, field_refusal
 
 if TYPE_CHECKING:
+    from kinfolk.cli.request_fields import Field
     from kinfolk.request import Request
 
 Value = bool | int | float | str
@@ -80,18 +83,14 @@ def request_from(request_type: type[Request], words: Iterable[str]) -> RequestIn
     wrong = _wrong_fields(request_type, given)
     if wrong:
         return RequestInput(given=given, defaults={}, request=None, refusals=tuple(wrong))
-    defaults = _defaults(request_type, given)
-    missing = [
-        _missing(request_type, name)
-        for name, field in fields.items()
-        if field.default is attrs.NOTHING and name not in given and name not in defaults
-    ]
+    defaults = filled_in(request_type, given)
+    missing = [_missing(request_type, field) for field in needed(request_type, given)]
     if missing:
         return RequestInput(given=given, defaults=defaults, request=None, refusals=tuple(missing))
     try:
         request = request_type(**given, **defaults)
     except FieldError as error:
-        return _refused(given, defaults, field_refusal(error, request_type.family))
+        return _refused(given, defaults, _refusal(error, request_type, fields.get(error.field)))
     except (TypeError, ValueError) as error:
         return _refused(given, defaults, _disagreement(request_type, error))
     return RequestInput(given=given, defaults=defaults, request=request)
@@ -108,7 +107,7 @@ def _wrong_fields(request_type: type[Request], given: Mapping[str, Value]) -> li
             try:
                 cast("Callable[..., None]", field.validator)(bare, field, given[field.name])
             except FieldError as error:
-                found.append(field_refusal(error, request_type.family))
+                found.append(_refusal(error, request_type, field))
             except (TypeError, ValueError) as error:
                 found.append(_disagreement(request_type, error, field.name, given[field.name]))
             except AttributeError:
@@ -116,30 +115,53 @@ def _wrong_fields(request_type: type[Request], given: Mapping[str, Value]) -> li
     return found
 
 
-def _defaults(request_type: type[Request], given: Mapping[str, Value]) -> dict[str, Any]:
-    fill = getattr(request_type, "cli_defaults", None)
-    if fill is None:
-        return {}
-    try:
-        filled = dict(fill(dict(given)))
-    except Exception as error:
-        raise PluginError(f"{request_type.__name__}.cli_defaults raised {type(error).__name__}: {error}") from error
-    return {name: value for name, value in filled.items() if name not in given}
+def _refusal(error: FieldError, request_type: type[Request], field: Field | None) -> Refusal:
+    """Return the row for a wrong value in the words of a shell, with a remedy that can be typed."""
+    refusal = field_refusal(error, request_type.family)
+    if field is None:
+        return refusal
+    name, value, takes = error.field, error.value, taken(field.validator)
+    if isinstance(field.validator, OneOf):
+        near = get_close_matches(str(value), list(map(str, field.validator.values)), n=1)
+        remedy = f"Did you mean {name}={near[0]}?" if near else f"Pass {name}={shell_word(field.validator.values[0])}."
+        return attrs.evolve(refusal, limit=takes, because="these are the values there are", remedy=remedy)
+    if isinstance(error, FieldTypeError):
+        takes = takes.partition(",")[0]
+        found = KINDS.get(type(value), type(value).__name__)
+        because = f"{shell_word(value)} is read as {found}, and nothing is converted"
+        near = _converted(field.validator, value)
+        remedy = f"Pass {name}={near}." if near else f"Pass {takes}, as in {name}={shell_word(example_of(field))}."
+        return attrs.evolve(refusal, limit=takes, because=because, remedy=remedy)
+    match = re.fullmatch(r"Pass (-?[0-9][0-9.e+-]*)\.", error.remedy)
+    remedy = f"Pass {name}={match[1]}." if match else error.remedy
+    return attrs.evolve(refusal, because=f"{request_type.__name__}.{name} must be {error.rule}", remedy=remedy)
+
+
+def _converted(validator: object, value: object) -> str | None:
+    """Return how to type a number that is meant as a float, or one that is meant as an int, where it is one."""
+    inner = validator.inner if isinstance(validator, Optional) else validator
+    if isinstance(inner, ExactFloat) and type(value) is int and abs(value) < 2**53:
+        return repr(float(value))
+    if isinstance(inner, ExactInt) and type(value) is float and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    if isinstance(inner, ExactBool) and value in (0, 1):
+        return shell_word(bool(value))
+    return None
 
 
 def _refused(given: Mapping[str, Value], defaults: Mapping[str, Any], refusal: Refusal) -> RequestInput:
     return RequestInput(given=given, defaults=defaults, request=None, refusals=(refusal,))
 
 
-def _missing(request_type: type[Request], name: str) -> Refusal:
+def _missing(request_type: type[Request], field: Field) -> Refusal:
     return Refusal(
-        code=f"request.{name}.missing",
+        code=f"request.{field.name}.missing",
         kind="invalid",
-        field=name,
+        field=field.name,
         value=None,
-        limit="a value",
-        because=f"{request_type.__name__}.{name} has no default",
-        remedy=f"Give {name}=VALUE.",
+        limit=meaning_of(field) or taken(field.validator),
+        because=f"{request_type.__name__}.{field.name} has no default",
+        remedy=f"kinfolk list {request_type.family} says what each field takes.",
         plugin=request_type.family,
     )
 

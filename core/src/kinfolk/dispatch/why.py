@@ -69,7 +69,8 @@ class Why:
     def __str__(self) -> str:
         lines = [f"{self.selected or 'no candidate'} on {self.arch} ({self.flavor}); {len(self.candidates)} considered"]
         for candidate in self.candidates:
-            lines.append(f"  {candidate.name}: {'admitted' if candidate.admitted else 'refused'}")
+            answer = "selected" if candidate.name == self.selected else "admitted" if candidate.admitted else "refused"
+            lines.append(f"  {candidate.name}: {answer}")
             lines += [f"    note: {note}" for note in candidate.notes]
             lines += [f"    {refusal}" for refusal in candidate.refusals]
         told = {refusal for candidate in self.candidates for refusal in candidate.refusals}

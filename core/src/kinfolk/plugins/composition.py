@@ -322,6 +322,13 @@ def compose(family: str, arch: str) -> Composition:
     return found[1]
 
 
+def request_type_of(family: str) -> type[Request]:
+    """Return the Request class of a family by name; imports that family and no other plugin. Raises as `compose`."""
+    loaded = load("family", family)
+    [answerer] = _registered((loaded,))["kinfolk_request_type"]
+    return answerer(_request_of(family), {})
+
+
 def _active_policies() -> tuple[Loaded, ...]:
     """Return the policies that can be loaded, in order of their names.
 
@@ -338,4 +345,4 @@ def _active_policies() -> tuple[Loaded, ...]:
     return tuple(active)
 
 
-__all__ = ["BUILTIN", "Composition", "compose"]
+__all__ = ["BUILTIN", "Composition", "compose", "request_type_of"]

@@ -69,7 +69,7 @@ def asked(family: str, arch: str, flavor: str, words: tuple[str, ...]) -> Asked:
         return attrs.evolve(found, refusals=reasons(error))
 
 
-def reasons(error: KinfolkError) -> tuple[Refusal, ...]:
+def reasons(error: Exception) -> tuple[Refusal, ...]:
     """Return an error as refusals: those it carries, else one that says it."""
     if isinstance(error, Refused) and error.refusals:
         return error.refusals

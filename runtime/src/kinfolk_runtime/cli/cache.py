@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kinfolk.cli.output import print_document, print_table
+from kinfolk.cli.output import print_document
+from kinfolk.cli.table import print_table
 
 if TYPE_CHECKING:
     from kinfolk_runtime.cache import Entry

@@ -6,7 +6,8 @@ from typing import Final
 
 import click
 
-from kinfolk.cli.output import EXIT_FAILED, print_document, print_table
+from kinfolk.cli.output import EXIT_FAILED, print_document, say
+from kinfolk.cli.table import print_table
 from kinfolk_runtime.cli.progress import progress
 
 SCHEMA: Final = "kinfolk.doctor/1"
@@ -52,8 +53,8 @@ def command(ctx: click.Context, as_json: bool, install: str | None) -> None:
         print_table("", ("what", "name", "state", "found"), cells)
         for check in checks:
             if check.remedy:
-                click.echo(f"{check.group} {check.name} is {check.standing}: {check.remedy}")
+                say(f"{check.group} {check.name} is {check.standing}: {check.remedy}")
         names = ", ".join(f"{check.group} {check.name}" for check in failed)
-        click.echo(f"broken: {names}" if failed else "all that is needed works")
+        say(f"broken: {names}" if failed else "all that is needed works")
     if failed:
         ctx.exit(EXIT_FAILED)

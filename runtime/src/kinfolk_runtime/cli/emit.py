@@ -133,7 +133,7 @@ def _write(emission: Emission, specs: tuple[Spec, ...], output: Path, *, into_fo
     if into_folder or len(specs) > 1 or output.is_dir():
         files = {output / name: spec for name, spec in file_names(specs, suffix).items()}
     try:
-        next(iter(files)).parent.mkdir(parents=True, exist_ok=True)
+        _check_folder(next(iter(files)).parent, output)
         with progress(f"emitting {emission.stage}", len(files)) as step:
             for path, spec in files.items():
                 path.write_bytes(emission.content(spec))
@@ -141,3 +141,15 @@ def _write(emission: Emission, specs: tuple[Spec, ...], output: Path, *, into_fo
     except OSError as error:
         raise click.ClickException(f"cannot write {error.filename or output}: {error.strerror}") from error
     click.echo(f"{len(files)} written: {output}", err=True)
+
+
+def _check_folder(folder: Path, output: Path) -> None:
+    """Make the folder that was named, if the one it is in is there; no other folder is made."""
+    for parent in (folder, *folder.parents):
+        if parent.exists() and not parent.is_dir():
+            raise click.ClickException(f"cannot write {output}: {parent} is a file, no folder")
+    if folder == output and folder.parent.is_dir():
+        folder.mkdir(exist_ok=True)
+    if not folder.is_dir():
+        missing = folder.parent if folder == output else folder
+        raise click.ClickException(f"cannot write {output}: there is no folder {missing}. Make it first.")

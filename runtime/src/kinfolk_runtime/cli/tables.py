@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-import click
-
-from kinfolk.cli.output import print_refusals, print_table, refusal_rows
+from kinfolk.cli.output import print_refusals, refusal_rows, say
+from kinfolk.cli.table import print_table
 
 if TYPE_CHECKING:
     from kinfolk.check import KernelReport, Report
@@ -41,7 +41,7 @@ def print_kernels(title: str, kernels: Sequence[KernelReport]) -> None:
         ],
     )
     if same:
-        click.echo(f"the same for all {len(rows)}: {', '.join(f'{name} {rows[0][name]}' for name in same)}")
+        say(f"the same for all {len(rows)}: {', '.join(f'{name} {rows[0][name]}' for name in same)}")
 
 
 def _figures(kernel: KernelReport) -> dict[str, object]:
@@ -69,17 +69,36 @@ def print_report(report: Report) -> None:
     ]
     if rows:
         print_table(title, columns, rows)
+    for line in _found(report):
+        say(line)
+    print_refusals(refusal_rows(report.refusals))
+    say(_verdict(report))
+
+
+def _found(report: Report) -> Iterator[str]:
+    """Yield what was found, a line each; what differs between scenarios in numbers alone is told once."""
+    alike: dict[tuple[str, str, str], dict[str, str]] = {}
     for scenario in report.scenarios:
         for finding in scenario.findings:
-            click.echo(f"{scenario.name}: {finding}")
-    print_refusals(refusal_rows(report.refusals))
-    click.echo(_verdict(report))
+            words = re.sub(r"[-+]?[0-9][-+.0-9a-zA-Z]*", "#", finding.message)
+            alike.setdefault((finding.code, finding.output, words), {}).setdefault(scenario.name, str(finding))
+    for named in alike.values():
+        name, text = next(iter(named.items()))
+        if len(named) == 1:
+            yield f"{name}: {text}"
+        else:
+            others = "" if len(set(named.values())) == 1 else f" in {name}, alike in the others"
+            every = "" if len(named) == len(report.scenarios) else f" ({', '.join(named)})"
+            yield f"{len(named)} of {_count(report.scenarios, 'scenario')}{every}: {text}{others}"
 
 
 def _verdict(report: Report) -> str:
-    """Return the last line: the status, and what it stands on."""
+    """Return the last line: the status, how much of what it stands on failed, and the margin."""
+    failed = sum(scenario.status != "pass" for scenario in report.scenarios)
+    ran = _count(report.scenarios, "scenario")
     margin = "" if report.margin is None else f"; the largest margin is {_number(report.margin)}, 1 is the limit"
-    return f"{report.status}: {_count(report.scenarios, 'scenario')} on {_count(report.kernels, 'kernel')}{margin}"
+    counted = f"{failed} of {ran} failed" if failed else ran
+    return f"{report.status}: {counted} on {_count(report.kernels, 'kernel')}{margin}"
 
 
 def _count(items: Sequence[object], noun: str) -> str:

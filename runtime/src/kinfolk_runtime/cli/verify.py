@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
 
 from kinfolk.cli.app import unknown
-from kinfolk.cli.output import EXIT_FAILED, print_defaults, print_document
-from kinfolk.errors import KinfolkError
+from kinfolk.cli.output import EXIT_FAILED, print_defaults, print_document, say, terminal_width
 from kinfolk_runtime.cli.asked import Asked, arch_option, asked, flavor_option, reasons
 from kinfolk_runtime.cli.progress import progress
 from kinfolk_runtime.cli.tables import print_kernels, print_report
 
 if TYPE_CHECKING:
     from kinfolk.check import Report
+
+LONG: Final = 64 * 2**20
+"""A run over more bytes than this is announced."""
 
 
 def _engine(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -96,6 +98,25 @@ def command(
         ctx.exit(EXIT_FAILED)
 
 
+def hint_of_length(found: Asked, names: tuple[str, ...], order_seeds: tuple[int, ...]) -> None:
+    """Say on a terminal how much a run is that takes long, and what would be less."""
+    from kinfolk.dispatch import selections
+    from kinfolk_runtime.memory import needed_bytes, sized
+
+    if terminal_width(err=True) is None or found.composition is None or found.plan is None:
+        return
+    scenarios = found.composition.scenarios(found.plan.request)
+    plans = [
+        selections.plan(found.composition, scenario.request, found.flavor)
+        for scenario in scenarios
+        if scenario.name in names or not names
+    ]
+    most = max((needed_bytes(plan) for plan in plans), default=0)
+    if most > LONG:
+        runs = f"{len(plans)} scenarios of up to {sized(most)} in {len(order_seeds)} orders each"
+        say(f"{runs}: the simulator may take minutes; --scenario NAME and --order-seeds 0 are less", err=True)
+
+
 def _report(found: Asked, executor: str, engine: str, order_seeds: tuple[int, ...], names: tuple[str, ...]) -> Report:
     """Return the report; what keeps a run from being one is a refusal of it. An unknown scenario is a usage error."""
     from kinfolk.check import Report
@@ -118,6 +139,7 @@ def _report(found: Asked, executor: str, engine: str, order_seeds: tuple[int, ..
         for name in names:
             if name not in offered:
                 raise click.UsageError(unknown("scenario", name, offered))
+        hint_of_length(found, names, order_seeds)
         with progress("verifying", len(names or offered)) as step:
             return verify(
                 request,
@@ -130,5 +152,7 @@ def _report(found: Asked, executor: str, engine: str, order_seeds: tuple[int, ..
                 started=lambda name, of: step(name),
                 composition=found.composition,
             )
-    except KinfolkError as error:
+    except click.ClickException:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a plugin's scenario raises, a document says so
         return attrs.evolve(refused, refusals=reasons(error))
