@@ -14,6 +14,7 @@ from kinfolk.cli.output import (
     print_document,
     print_refusals,
     refusal_rows,
+    say,
 )
 from kinfolk.errors import KinfolkError
 from kinfolk.refusal import Refusal
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kinfolk.check import KernelReport
     from kinfolk.plugins.composition import Composition
     from kinfolk.spec import Spec
+    from kinfolk_runtime.artifact import CompiledKernel
 
 SCHEMA: Final = "kinfolk.resources/1"
 
@@ -34,15 +36,25 @@ SCHEMA: Final = "kinfolk.resources/1"
 @click.option("--arch", metavar="ARCH", help="One arch by name; by default every installed one.")
 @flavor_option
 @click.option("--all", "sweep", is_flag=True, help="Every spec, not only the sample of everyday checks.")
+@click.option("--bless", is_flag=True, help="Make the figures those to compare with, by every toolchain of this host.")
+@click.option("--reason", metavar="WHY", help="With --bless: what moved, and why that is right.")
 @click.option("--json", "as_json", is_flag=True, help=f"Print a document ({SCHEMA}).")
 @click.pass_context
 def command(
-    ctx: click.Context, words: tuple[str, ...], arch: str | None, flavor: str, sweep: bool, as_json: bool
+    ctx: click.Context,
+    words: tuple[str, ...],
+    arch: str | None,
+    flavor: str,
+    sweep: bool,
+    bless: bool,
+    reason: str | None,
+    as_json: bool,
 ) -> None:
     """Show what compiled kernels take of their machine, and what the resource gate says of them.
 
     With KEY=VALUE the kernels of that request; without, those of the spec space of FAMILY, or of every family. A gate
-    that refuses, a kernel that does not compile and a run without kernels are failures: exit status 1.
+    that refuses, a figure that is blessed with another value, a kernel that does not compile and a run without kernels
+    are failures: exit status 1.
     """
     family = words[0] if words and "=" not in words[0] else None
     fields = words[1:] if family else words
@@ -50,8 +62,14 @@ def command(
         raise click.UsageError("KEY=VALUE are fields of a request, and need its FAMILY before them")
     if fields and sweep:
         raise click.UsageError("--all is about a whole spec space and takes no KEY=VALUE")
+    if bless or reason is not None:
+        if not bless or fields or sweep or as_json:
+            raise click.UsageError("--bless --reason WHY is about the everyday specs of families, and goes with --arch")
+        from kinfolk_runtime.cli.golden import bless_kinds
+
+        return bless_kinds(family, arch, reason, ("figures",))
     asking = Asking(flavor=flavor, sweep=sweep, fields=fields)
-    tables = [asking.table(*pair) for pair in _pairs(family, arch)]
+    tables = [asking.table(*pair) for pair in pairs(family, arch)]
     passed = bool(tables) and all(table.passed for table in tables)
     if as_json:
         print_document(
@@ -67,12 +85,13 @@ def command(
         for table in tables:
             table.print()
         if not tables:
-            click.echo("no family, or no arch, is installed: nothing was compiled")
+            say("no family, or no arch, is installed: nothing was compiled")
     if not passed:
         ctx.exit(EXIT_FAILED)
+    return None
 
 
-def _pairs(family: str | None, arch: str | None) -> list[tuple[str, str]]:
+def pairs(family: str | None, arch: str | None) -> list[tuple[str, str]]:
     """Return the families and archs that are meant: those named, else all whose metadata lets them in."""
     from kinfolk.plugins.loading import usable
 
@@ -103,7 +122,7 @@ class Table:
         if self.kernels:
             print_kernels(self.title, self.kernels)
         else:
-            click.echo(f"{self.title}: no kernel")
+            say(f"{self.title}: no kernel")
         print_refusals(refusal_rows(self.refusals))
 
 
@@ -147,9 +166,11 @@ class Asking:
 
     def _filled(self, table: Table, composition: Composition, specs: Sequence[Spec]) -> Table:
         """Return the table with the kernels of the specs, compiled and gated."""
+        from kinfolk_runtime.goldens.drift import drift
         from kinfolk_runtime.spec_space import gated
 
         kernels: list[KernelReport] = []
+        compiled: list[CompiledKernel] = []
         refusals: list[Refusal] = []
         try:
             with progress("compiling", len(specs)) as step:
@@ -158,6 +179,8 @@ class Asking:
                     refusals += [_of(each.spec, refusal) for refusal in each.refusals]
                     refusals += [_of(each.spec, refusal) for refusal in (reasons(each.error) if each.error else ())]
                     kernels += [each.figures] if each.figures else []
+                    compiled += [each.kernel] if each.kernel else []
+            refusals += [each.refusal("kinfolk-runtime") for each in drift(composition, compiled)]
         except KinfolkError as error:
             refusals += reasons(error)
         return attrs.evolve(table, kernels=tuple(kernels), refusals=tuple(refusals))
