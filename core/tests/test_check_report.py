@@ -13,7 +13,7 @@ USAGE = Usage(symbol="k", target="toy", scratch_bytes=0, scratch_ops=0, figures=
 KERNEL = KernelReport.of(USAGE, spec_digest="0" * 16, arch="toy", toolchain="llvm")
 GOOD = ScenarioReport(
     name="one",
-    outputs=(OutputReport(name="out", max_abs_err=0.75, error_there=0.5, tolerance=1.0, margin=0.5),),
+    outputs=(OutputReport(name="out", elements=4, max_abs_err=0.75, error_there=0.5, tolerance=1.0, margin=0.5),),
     findings=(),
 )
 REFUSAL = Refusal(
@@ -29,7 +29,9 @@ def report(**changes):
 
 def failed(**changes):
     figures = {"max_abs_err": 0.5, "error_there": 0.5, "tolerance": 1.0, "margin": 0.5} | changes
-    return ScenarioReport(name="bad", outputs=(OutputReport.of(Comparison(name="out", findings=(), **figures)),))
+    return ScenarioReport(
+        name="bad", outputs=(OutputReport.of(Comparison(name="out", elements=4, findings=(), **figures)),)
+    )
 
 
 def test_the_document_has_the_keys_of_the_schema():
@@ -41,7 +43,16 @@ def test_the_document_has_the_keys_of_the_schema():
         {
             "name": "one",
             "status": "pass",
-            "outputs": [{"name": "out", "max_abs_err": 0.75, "error_there": 0.5, "tolerance": 1.0, "margin": 0.5}],
+            "outputs": [
+                {
+                    "name": "out",
+                    "elements": 4,
+                    "max_abs_err": 0.75,
+                    "error_there": 0.5,
+                    "tolerance": 1.0,
+                    "margin": 0.5,
+                }
+            ],
             "findings": [],
         }
     ]
@@ -53,6 +64,9 @@ FAILURES = {
     "no scenario": {"scenarios": ()},
     "no kernel": {"kernels": ()},
     "a scenario that compared nothing": {"scenarios": (ScenarioReport(name="x", outputs=()),)},
+    "a run that compared no element": {
+        "scenarios": (ScenarioReport(name="x", outputs=(attrs.evolve(GOOD.outputs[0], elements=0),)),)
+    },
     "a margin above 1": {"scenarios": (GOOD, failed(margin=1.0000001))},
     "a margin that is infinite": {"scenarios": (failed(margin=math.inf, max_abs_err=math.inf),)},
     "a finding": {"scenarios": (ScenarioReport(name="x", outputs=GOOD.outputs, findings=(Finding("a", "b", "c"),)),)},

@@ -37,8 +37,8 @@ def report(*outputs: OutputReport, findings: tuple[Finding, ...] = ()) -> Report
     )
 
 
-GOOD = OutputReport(name="out", max_abs_err=0.75, error_there=0.25, tolerance=0.5, margin=0.5)
-BROKEN = OutputReport(name="lse", max_abs_err=None, error_there=None, tolerance=None, margin=None)
+GOOD = OutputReport(name="out", elements=6, max_abs_err=0.75, error_there=0.25, tolerance=0.5, margin=0.5)
+BROKEN = OutputReport(name="lse", elements=6, max_abs_err=None, error_there=None, tolerance=None, margin=None)
 
 
 @pytest.mark.parametrize("count", [1, 3, 4])
@@ -78,6 +78,21 @@ def test_the_margin_stands_beside_the_error_and_the_tolerance_it_is_the_ratio_of
 def scenarios(**findings: tuple[Finding, ...]) -> Report:
     made = (ScenarioReport(name=name, outputs=(GOOD,), findings=found) for name, found in findings.items())
     return attrs.evolve(report(GOOD), scenarios=tuple(made))
+
+
+def test_a_scenario_without_an_element_says_so_and_alone_fails(capsys):
+    nothing = OutputReport(name="out", elements=0, max_abs_err=0.0, error_there=0.0, tolerance=0.0, margin=0.0)
+    beside = attrs.evolve(
+        report(GOOD),
+        scenarios=tuple(ScenarioReport(name=n, outputs=(o,)) for n, o in (("a", GOOD), ("no_rows", nothing))),
+    )
+    print_report(beside)
+    told = capsys.readouterr().out.splitlines()
+    [row] = [line for line in told if line.startswith("no_rows")]
+    assert "nothing to compare" in row and "0.0" not in row
+    assert told[-1].startswith("pass: 2 scenarios, 1 with nothing to compare, on 1 kernel")
+    print_report(report(nothing))
+    assert capsys.readouterr().out.splitlines()[-1].startswith("fail: nothing was compared: no output of 1 scenario")
 
 
 def test_what_all_scenarios_share_is_told_once(capsys):

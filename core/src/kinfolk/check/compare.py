@@ -38,10 +38,11 @@ class Comparison:
     """One output: its largest error, and the element with the largest margin.
 
     `margin` is `error_there` / `tolerance`, all three of that element; `max_abs_err` may be another's, whose tolerance
-    is wider. A figure is infinite where an element that must be finite is not.
+    is wider. A figure is infinite where an element that must be finite is not. `elements` were compared.
     """
 
     name: str
+    elements: int
     max_abs_err: float
     error_there: float
     tolerance: float
@@ -64,7 +65,13 @@ def compare(name: str, dtype: str, output: Array, expected: Expected) -> Compari
         message = f"has shape {output.shape}, the reference {expected.value.shape}"
         lost = Finding("shape", name, message)
         return Comparison(
-            name=name, max_abs_err=math.inf, error_there=math.inf, tolerance=0.0, margin=math.inf, findings=(lost,)
+            name=name,
+            elements=0,
+            max_abs_err=math.inf,
+            error_there=math.inf,
+            tolerance=0.0,
+            margin=math.inf,
+            findings=(lost,),
         )
     found = output.astype(np.float64)
     value = _representable(expected.value, output.dtype)
@@ -126,11 +133,12 @@ def _first(mask: Mask) -> tuple[int, ...]:
 def _comparison(name: str, tolerance: Tolerance, error: Floats, margins: Floats, findings: list[Finding]) -> Comparison:
     if not error.size:
         return Comparison(
-            name=name, max_abs_err=0.0, error_there=0.0, tolerance=0.0, margin=0.0, findings=tuple(findings)
+            name=name, elements=0, max_abs_err=0.0, error_there=0.0, tolerance=0.0, margin=0.0, findings=tuple(findings)
         )
     worst = int(np.argmax(margins))
     return Comparison(
         name=name,
+        elements=error.size,
         max_abs_err=float(error.max()),
         error_there=float(error.reshape(-1)[worst]),
         tolerance=float(tolerance.bound.reshape(-1)[worst]),

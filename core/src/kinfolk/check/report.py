@@ -33,10 +33,11 @@ class OutputReport:
     """One output of one scenario, under the order that gave it the largest margin.
 
     `error_there` and `tolerance` are of the element with the largest margin, their ratio; `max_abs_err` may be of
-    another element. A figure is None where something that must be finite is not.
+    another element. A figure is None where something that must be finite is not. `elements` are those of one order.
     """
 
     name: str
+    elements: int
     max_abs_err: float | None
     error_there: float | None
     tolerance: float | None
@@ -47,6 +48,7 @@ class OutputReport:
         """Return the row of a comparison."""
         return cls(
             name=comparison.name,
+            elements=comparison.elements,
             max_abs_err=_finite(comparison.max_abs_err),
             error_there=_finite(comparison.error_there),
             tolerance=_finite(comparison.tolerance),
@@ -119,7 +121,10 @@ class KernelReport:
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """What became of a request: refused with reasons, or run on every scenario. A run of no scenario has failed."""
+    """What became of a request: refused with reasons, or run on every scenario.
+
+    A run that compared nothing has failed.
+    """
 
     family: str
     arch: str
@@ -138,8 +143,13 @@ class Report:
             return "fail"
         if self.refusals:
             return "refused"
-        passed = self.kernels and self.scenarios and all(each.status == "pass" for each in self.scenarios)
+        passed = self.kernels and self.elements and all(each.status == "pass" for each in self.scenarios)
         return "pass" if passed else "fail"
+
+    @property
+    def elements(self) -> int:
+        """The elements that were compared; a scenario may have none, a run that has none has failed."""
+        return sum(output.elements for scenario in self.scenarios for output in scenario.outputs)
 
     @property
     def margin(self) -> float | None:

@@ -10,7 +10,7 @@ from kinfolk.cli.output import print_refusals, refusal_rows, say
 from kinfolk.cli.table import print_table
 
 if TYPE_CHECKING:
-    from kinfolk.check import KernelReport, Report
+    from kinfolk.check import KernelReport, OutputReport, Report
 
 FEW: Final = 3
 """As many kernels are shown side by side."""
@@ -58,12 +58,7 @@ def print_report(report: Report) -> None:
     title = f"{report.family} on {report.arch}: {report.candidate} run by the {report.executor}, against the reference"
     columns = ("scenario", "output", "status", "margin", "error there", "tolerance there", "largest error")
     rows = [
-        (
-            scenario.name,
-            output.name,
-            scenario.status,
-            *map(_number, (output.margin, output.error_there, output.tolerance, output.max_abs_err)),
-        )
+        (scenario.name, output.name, *_cells(scenario.status, output))
         for scenario in report.scenarios
         for output in scenario.outputs
     ]
@@ -92,13 +87,25 @@ def _found(report: Report) -> Iterator[str]:
             yield f"{len(named)} of {_count(report.scenarios, 'scenario')}{every}: {text}{others}"
 
 
+def _cells(status: str, output: OutputReport) -> tuple[str, ...]:
+    """Return status and figures of an output; one without elements has none."""
+    if not output.elements and output.margin is not None:
+        return "nothing to compare" if status == "pass" else status, "", "", "", ""
+    figures = (output.margin, output.error_there, output.tolerance, output.max_abs_err)
+    return status, *map(_number, figures)
+
+
 def _verdict(report: Report) -> str:
-    """Return the last line: the status, how much of what it stands on failed, and the margin."""
-    failed = sum(scenario.status != "pass" for scenario in report.scenarios)
+    """Return the last line: the status, how much of what it stands on failed or was empty, and the margin."""
     ran = _count(report.scenarios, "scenario")
+    if report.status == "fail" and report.scenarios and not report.elements and not any(_found(report)):
+        return f"fail: nothing was compared: no output of {ran} has an element. Ask for a request with work to do."
+    failed = sum(scenario.status != "pass" for scenario in report.scenarios)
+    empty = sum(not any(output.elements for output in scenario.outputs) for scenario in report.scenarios)
     margin = "" if report.margin is None else f"; the largest margin is {_number(report.margin)}, 1 is the limit"
     counted = f"{failed} of {ran} failed" if failed else ran
-    return f"{report.status}: {counted} on {_count(report.kernels, 'kernel')}{margin}"
+    noted = f", {empty} with nothing to compare," if empty and not failed else ""
+    return f"{report.status}: {counted}{noted} on {_count(report.kernels, 'kernel')}{margin}"
 
 
 def _count(items: Sequence[object], noun: str) -> str:
