@@ -3,6 +3,7 @@
 import json
 import math
 
+import attrs
 import pytest
 
 from kinfolk.check import Comparison, Finding, KernelReport, OutputReport, Report, ScenarioReport

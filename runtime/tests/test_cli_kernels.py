@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from kinfolk.arch import Arch, LoweredModule
 from kinfolk.candidate import Candidate
+from kinfolk.cli.app import app
 from kinfolk.errors import IRError, ToolError
 from kinfolk.expr import field
 from kinfolk.fields import ExactInt
@@ -34,6 +35,7 @@ from kinfolk_runtime.spec_space import sampled, spec_space
 from kinfolk_runtime.toolchains.base import Compiled, CompileJob
 from kinfolk_runtime.verify import ORDER_SEEDS, runners_of
 
+BUILTIN_OFFER = Offer(kind="command", name="verify", value="x", distribution="kinfolk-runtime", version="0")
 ROW = {"code", "kind", "field", "value", "limit", "because", "remedy", "plugin"}
 FIXED = {"symbol", "spec_digest", "arch", "toolchain", "scratch_bytes", "scratch_ops"}
 WIDE = Limit(
@@ -360,6 +362,33 @@ def test_verify_runs_in_the_orders_it_is_given(composed, monkeypatch, words, see
     run(verify, "rows", "--arch", "paper", "rows=3", *words)
     assert [given[-1] for given in asked] == [seeds]
     assert "[default: 0,1,2]" in run(verify, "--help").stdout
+
+
+def no_memory(self):
+    raise MemoryError("Unable to allocate 5 TiB")
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("traceback", [(), ("--traceback",)])
+def test_a_plugin_that_raises_is_a_failure_that_says_where_and_no_refusal(composed, monkeypatch, as_json, traceback):
+    monkeypatch.setattr(RowsFamily, "kinfolk_scenarios", hookimpl(no_memory))
+    composed(32)
+    runner = CliRunner()
+    monkeypatch.setattr("kinfolk.cli.app.load", lambda kind, name: Loaded(BUILTIN_OFFER, verify.command))
+    words = ["verify", "rows", "--arch", "paper", "rows=3", *(["--json"] if as_json else []), *traceback]
+    result = runner.invoke(app, words)
+    assert result.exit_code == 1
+    assert (
+        ("Traceback (most recent call last)" in result.stderr) == ("in no_memory" in result.stderr) == bool(traceback)
+    )
+    if as_json:
+        document = json.loads(result.stdout)
+        [row] = document["refusals"]
+        assert (document["status"], row["code"], row["field"]) == ("fail", "error.hook_fault", "kinfolk_scenarios")
+        assert "MemoryError: Unable to allocate 5 TiB (test_cli_kernels.py, line " in row["because"]
+    else:
+        assert "--traceback prints where. " not in result.stdout and "--traceback prints where." in result.stdout
+        assert result.stdout.splitlines()[-1].startswith("fail: ")
 
 
 def test_verifying_nothing_fails(composed):

@@ -82,7 +82,7 @@ def unknown(noun: str, given: str, known: list[str]) -> str:
     import difflib
 
     close = difflib.get_close_matches(given, known, n=1)
-    hint = f"Did you mean {close[0]}?" if close else f"Known: {', '.join(known)}."
+    hint = f"Did you mean {close[0]}?" if close else f"Known: {', '.join(known)}." if known else "There is none."
     return f"no {noun} {given!r}. {hint}"
 
 
