@@ -8,16 +8,17 @@ import attrs
 import click
 import pytest
 
+from kinfolk.cli.request_fields import field_rows
 from kinfolk.cli.values import assignments, parsed_value, request_from
 from kinfolk.errors import PluginError
-from kinfolk.fields import ExactBool, ExactFloat, ExactInt, OneOf
+from kinfolk.fields import ExactBool, ExactFloat, ExactInt, OneOf, launch_field, means
 from kinfolk.request import Request
 
 
 @attrs.frozen(kw_only=True)
 class RowsRequest(Request):
     family: ClassVar[str] = "rows"
-    rows: int = attrs.field(validator=ExactInt(1, 64, 16))
+    rows: int = launch_field(validator=ExactInt(1, 64, 16), metadata=means("rows of the matrix"))
     width: int = attrs.field(validator=ExactInt())
     scale: float = attrs.field(validator=ExactFloat(0.0))
     causal: bool = attrs.field(validator=ExactBool())
@@ -183,6 +184,14 @@ def test_a_remedy_is_what_to_type_and_is_taken(word, remedy):
     assert refusal.remedy == remedy
     assert "Python" not in str(refusal)
     assert request_from(RowsRequest, words.values()).request is not None
+
+
+def test_the_fields_of_a_class_are_told_from_it():
+    rows = {row.name: row for row in field_rows(RowsRequest)}
+    assert [rows[name].filled_in for name in rows] == ["", "", "from the others", "true", "bf16"]
+    assert rows["rows"].takes == "a whole number, a multiple of 16, from 1 to 64"
+    assert (rows["dtype"].takes, rows["causal"].takes) == ("bf16 or f16", "true or false")
+    assert (rows["rows"].means, rows["rows"].role, rows["width"].role) == ("rows of the matrix", "launch", "compiled")
 
 
 def test_fields_that_do_not_fit_each_other_are_a_refusal():

@@ -66,6 +66,16 @@ print(json.dumps([callable(kinfolk.dispatch), callable(dispatch), same, reached]
     assert fresh(code) == [True] * 4
 
 
+def test_help_of_dispatch_begins_with_the_call():
+    code = """
+import inspect, pydoc, kinfolk
+print(json.dumps([str(inspect.signature(kinfolk.dispatch)), pydoc.render_doc(kinfolk.dispatch)[:800]]))
+"""
+    signature, told = fresh(code)
+    assert signature.startswith("(request: 'Request', arch: 'str'")
+    assert 'plan = kinfolk.dispatch(request, arch, flavor="llvm22")' in told
+
+
 def test_version_is_the_distribution_s():
     from importlib.metadata import version
 

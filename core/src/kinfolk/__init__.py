@@ -102,6 +102,12 @@ class _CallableModule(ModuleType):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.dispatch(*args, **kwargs)
 
+    @property
+    def __signature__(self) -> Any:
+        from inspect import signature
+
+        return signature(self.dispatch)
+
 
 class _Package(ModuleType):
     """Make `kinfolk.dispatch(...)` work whichever of function and module was asked for first.

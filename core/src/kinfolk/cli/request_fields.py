@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     Field = attrs.Attribute[Any]
 
+_LONG: Final = r"[0-9]\.[0-9]{4,}(e[-+][0-9]+)?"
 FOLLOWS: Final = "from the others"
 KINDS: Final[Mapping[type, str]] = {
     bool: "true or false",
@@ -35,7 +37,7 @@ def taken(validator: object) -> str:
         case ExactInt():
             return f"{KINDS[int]}, {validator.rule}"
         case ExactFloat():
-            return f"{KINDS[float]}, {validator.rule}"
+            return f"{KINDS[float]}, {re.sub(_LONG, lambda digits: f'{float(digits[0]):.3g}', validator.rule)}"
         case ExactBool():
             return KINDS[bool]
         case OneOf(values):
@@ -90,7 +92,7 @@ def _takes(validator: ExactFloat, value: float) -> bool:
 class FieldRow:
     """One field for who asks: what it takes, what stands in where it is not given, and what it means.
 
-    `role` is `launch` for a value that is passed to the kernel, `compiled in` for one that the selection depends on.
+    `role` is `launch` for a value that is passed to the kernel, `compiled` for one that selects the kernel.
     """
 
     name: str
@@ -119,7 +121,7 @@ def field_rows(request_type: type[Request]) -> list[FieldRow]:
             name=field.name,
             takes=taken(field.validator),
             filled_in=stands_in(field),
-            role="launch" if is_launch(field) else "compiled in",
+            role="launch" if is_launch(field) else "compiled",
             means=meaning_of(field),
         )
         for field in fields_of(request_type)

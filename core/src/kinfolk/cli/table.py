@@ -41,9 +41,10 @@ def _print(columns: list[str], rows: Rows, width: int) -> None:
         return _show(columns, rows, width, [*natural[:-1], room])
     if any(len(row[-1]) > LEAST and " " in row[-1] for row in rows) and len(columns) > 1:
         _print(columns[:-1], [row[:-1] for row in rows], width)
+        say(f"{columns[-1]}:")
         for row in rows:
             if row[-1]:
-                say(f"{row[0]}, {columns[-1]}: {row[-1]}")
+                say(f"  {row[0]}: {row[-1]}", "  ")
         return None
     if _total(least) <= width:
         return _show(columns, rows, width, _shared(least, natural, width))

@@ -1,4 +1,11 @@
-"""Dispatch: which candidate serves a request on an arch, why, and with what plan. Pure: no device, files, clock."""
+"""Which candidate serves a request on an arch, why, and with what plan. Pure: no device, files, clock.
+
+plan = kinfolk.dispatch(request, arch, flavor="llvm22")    # a Plan; raises NoCandidate with every reason
+answer = kinfolk.why(request, arch, flavor="llvm22")       # every candidate, the one selected, every reason
+
+`request` is an instance of a family's request class (`kinfolk list FAMILY` names its fields), `arch` an installed
+arch's name, `flavor` the LLVM generation to emit for. `kinfolk.dispatch` is this module and calls its `dispatch`.
+"""
 
 from __future__ import annotations
 

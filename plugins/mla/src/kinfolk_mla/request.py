@@ -8,7 +8,17 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
-from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, FieldValueError, OneOf, Optional, launch_field
+from kinfolk.fields import (
+    ExactBool,
+    ExactFloat,
+    ExactInt,
+    ExactStr,
+    FieldValueError,
+    OneOf,
+    Optional,
+    launch_field,
+    means,
+)
 from kinfolk.ir.types import SCALARS
 from kinfolk.request import Request
 
@@ -35,23 +45,43 @@ class MlaRequest(Request):
 
     family: ClassVar[str] = "mla"
 
-    num_heads: int = attrs.field(validator=ExactInt())
-    num_seqs: int = launch_field(validator=ExactInt())
-    total_q: int = launch_field(validator=ExactInt(minimum=0))
-    max_seqlen_q: int = attrs.field(validator=ExactInt(minimum=0))
-    max_seqlen_k: int = launch_field(validator=ExactInt(minimum=0))
-    absorbed_query: bool = attrs.field(validator=ExactBool())
-    kv_lora_rank: int = attrs.field(default=MODEL["kv_lora_rank"], validator=ExactInt())
-    rope_dim: int = attrs.field(default=MODEL["rope_dim"], validator=ExactInt())
-    nope_dim: int = attrs.field(default=MODEL["nope_dim"], validator=ExactInt())
-    v_dim: int = attrs.field(default=MODEL["v_dim"], validator=ExactInt())
-    page_size: int = attrs.field(validator=ExactInt())
-    num_pages: int = launch_field(validator=ExactInt(minimum=0))
-    dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
-    kv_dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
-    causal: bool = attrs.field(validator=ExactBool())
-    scale: float = launch_field(validator=SCALE)
-    candidate: str | None = attrs.field(default=None, validator=Optional(ExactStr()))
+    num_heads: int = attrs.field(validator=ExactInt(), metadata=means("query heads"))
+    num_seqs: int = launch_field(validator=ExactInt(), metadata=means("sequences in the batch"))
+    total_q: int = launch_field(validator=ExactInt(minimum=0), metadata=means("query tokens of all sequences"))
+    max_seqlen_q: int = attrs.field(
+        validator=ExactInt(minimum=0), metadata=means("the most query tokens of one sequence")
+    )
+    max_seqlen_k: int = launch_field(validator=ExactInt(minimum=0), metadata=means("the most keys of one sequence"))
+    absorbed_query: bool = attrs.field(
+        validator=ExactBool(), metadata=means("the query is multiplied by the key up-projection already")
+    )
+    kv_lora_rank: int = attrs.field(
+        default=MODEL["kv_lora_rank"],
+        validator=ExactInt(),
+        metadata=means("latent width of a key row, and of an output row"),
+    )
+    rope_dim: int = attrs.field(
+        default=MODEL["rope_dim"], validator=ExactInt(), metadata=means("rotated width of a key row")
+    )
+    nope_dim: int = attrs.field(
+        default=MODEL["nope_dim"],
+        validator=ExactInt(),
+        metadata=means("width of a head before absorption, not rotated"),
+    )
+    v_dim: int = attrs.field(
+        default=MODEL["v_dim"], validator=ExactInt(), metadata=means("width of a head's values after the up-projection")
+    )
+    page_size: int = attrs.field(validator=ExactInt(), metadata=means("rows of a cache page"))
+    num_pages: int = launch_field(validator=ExactInt(minimum=0), metadata=means("pages of the cache"))
+    dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES), metadata=means("element type of query and output"))
+    kv_dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES), metadata=means("element type of the cache"))
+    causal: bool = attrs.field(validator=ExactBool(), metadata=means("a query sees no later key"))
+    scale: float = launch_field(
+        validator=SCALE, metadata=means("multiplies q.k before softmax: 1/sqrt(nope_dim + rope_dim)")
+    )
+    candidate: str | None = attrs.field(
+        default=None, validator=Optional(ExactStr()), metadata=means("pins a candidate by name: that one or a refusal")
+    )
 
     def check(self) -> None:
         """Refuse counts that no batch has: the queries must fit the sequences."""

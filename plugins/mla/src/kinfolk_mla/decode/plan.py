@@ -103,28 +103,84 @@ def decode_plan(request: MlaRequest, arch: Arch) -> Plan:
     )
 
 
-def _input(name: str, dtype: str, *shape: Axis | Expr | int, alignment: int = 16) -> Binding:
+def _input(name: str, dtype: str, *shape: Axis | Expr | int, means: str, alignment: int = 16) -> Binding:
     axes = tuple(axis if isinstance(axis, Axis) else Axis(axis) for axis in shape)
-    return Binding(name=name, role="input", dtype=dtype, shape=axes, alignment=alignment, access="read")
+    return Binding(name=name, role="input", dtype=dtype, shape=axes, alignment=alignment, access="read", means=means)
 
 
-def _output(name: str, dtype: str, *shape: Axis, alignment: int) -> Binding:
-    return Binding(name=name, role="output", dtype=dtype, shape=shape, alignment=alignment, access="write")
+def _output(name: str, dtype: str, *shape: Axis, means: str, alignment: int) -> Binding:
+    return Binding(name=name, role="output", dtype=dtype, shape=shape, alignment=alignment, access="write", means=means)
 
 
 _PAGES: Final = Axis(ceil_div(field("max_seqlen_k"), field("page_size")), at_least=True)
 _TOKENS, _HEADS = Axis(field("total_q")), Axis(field("num_heads"))
 
 BINDINGS: Final = (
-    _input("qa", DTYPE, _TOKENS, _HEADS, ROW_WIDTH),
-    _input("c_kv", DTYPE, field("num_pages"), field("page_size"), field("kv_lora_rank")),
-    _input("k_rope", DTYPE, field("num_pages"), field("page_size"), field("rope_dim")),
-    _input("cu_seqlens_q", "i32", field("num_seqs") + 1, alignment=4),
-    _input("cu_seqlens_k", "i32", field("num_seqs") + 1, alignment=4),
-    _input("block_table", "i32", Axis(field("num_seqs"), stride=None), _PAGES, alignment=4),
-    Binding(name="status", role="status", dtype="i32", shape=(Axis(1),), alignment=4, access="readwrite"),
-    _output("out", DTYPE, _TOKENS, _HEADS, Axis(field("kv_lora_rank")), alignment=16),
-    _output("lse", "f32", _TOKENS, _HEADS, alignment=4),
+    _input("qa", DTYPE, _TOKENS, _HEADS, ROW_WIDTH, means="absorbed queries, latent part then rotated part"),
+    _input(
+        "c_kv",
+        DTYPE,
+        field("num_pages"),
+        field("page_size"),
+        field("kv_lora_rank"),
+        means="latent part of the cache: keys, and all of the values",
+    ),
+    _input(
+        "k_rope",
+        DTYPE,
+        field("num_pages"),
+        field("page_size"),
+        field("rope_dim"),
+        means="rotated part of the cache's keys",
+    ),
+    _input(
+        "cu_seqlens_q",
+        "i32",
+        field("num_seqs") + 1,
+        alignment=4,
+        means="where each sequence's queries begin, from 0 to total_q",
+    ),
+    _input(
+        "cu_seqlens_k",
+        "i32",
+        field("num_seqs") + 1,
+        alignment=4,
+        means="where each sequence's keys would begin end to end, from 0",
+    ),
+    _input(
+        "block_table",
+        "i32",
+        Axis(field("num_seqs"), stride=None),
+        _PAGES,
+        alignment=4,
+        means="page ids in order; slots past a sequence's last page are never read",
+    ),
+    Binding(
+        name="status",
+        role="status",
+        dtype="i32",
+        shape=(Axis(1),),
+        alignment=4,
+        access="readwrite",
+        means="how many page ids in use were outside the cache; those contributed nothing",
+    ),
+    _output(
+        "out",
+        DTYPE,
+        _TOKENS,
+        _HEADS,
+        Axis(field("kv_lora_rank")),
+        alignment=16,
+        means="softmax(scale q.k) times the latent rows; 0 where a sequence has no keys",
+    ),
+    _output(
+        "lse",
+        "f32",
+        _TOKENS,
+        _HEADS,
+        alignment=4,
+        means="natural logarithm of the sum of exp(scale q.k); -inf where there are no keys",
+    ),
 )
 
 ARGUMENTS: Final = (
