@@ -177,10 +177,10 @@ def test_code_is_walked_where_the_arch_has_formats_that_are_known(llvm):
     code = llvm.object(module)
     assert ARCH.usage(code, "one_store").scratch_ops == 0
     unknown = attrs.evolve(ARCH, facts=dict(FACTS) | {"microcode_formats": "other"})
-    with pytest.raises(CodeObjectError, match=r"gfx942; .* if it were for a processor whose encodings are known$"):
+    with pytest.raises(CodeObjectError, match=r"gfx942; .* if it were for a processor whose encodings are known"):
         unknown.usage(code, "one_store")
     another = attrs.evolve(ARCH, target_ids=("gfx900",))
-    with pytest.raises(CodeObjectError, match=r"if it were for gfx900$"):
+    with pytest.raises(CodeObjectError, match="if it were for gfx900"):
         another.usage(code, "one_store")
 
 
