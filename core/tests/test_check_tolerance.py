@@ -74,9 +74,9 @@ def test_margins_at_the_edges():
     assert margins.tolist() == [0.0, np.inf, 1.0, np.inf]
 
 
-@pytest.mark.parametrize("bound", [-1e-9, np.nan])
+@pytest.mark.parametrize("bound", [-1e-9, np.nan, np.inf])
 def test_a_tolerance_is_a_bound(bound):
-    with pytest.raises(ValueError, match="never NaN"):
+    with pytest.raises(ValueError, match=r"finite and 0 or more everywhere, it is .* at \(0,\) and not so in 1 of 1"):
         Tolerance(np.array([bound]))
 
 

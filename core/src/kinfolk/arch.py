@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
 from kinfolk.errors import KinfolkError, PluginError
+from kinfolk.fields import shown
 from kinfolk.ir.op import OpDef, OpTable
 from kinfolk.ir.ops import CORE_OPS
 from kinfolk.matrix import FACT_PREFIX, MatrixCatalog
+from kinfolk.plugins.containment import WrongAnswerError, contained
 from kinfolk.roles import check_roles
 
 if TYPE_CHECKING:
@@ -19,7 +22,11 @@ if TYPE_CHECKING:
     from kinfolk.spec import Spec
     from kinfolk.usage import Usage
 
+T = TypeVar("T")
 Fact = int | str | bool
+
+BOUNDS: Final = ("workgroup_threads", "workgroup_bytes")
+"""What `Arch.bounds` can name a fact for: the most threads of a workgroup, the most bytes of its memory."""
 
 
 class UnknownFact(KinfolkError, AttributeError):
@@ -34,8 +41,8 @@ class Facts(Mapping[str, Fact]):
     """
 
     def __init__(self, declared: Mapping[str, Fact], wave_size: int, matrix: MatrixCatalog) -> None:
-        self.declared = declared
-        self._listed: dict[str, Fact] = {**declared, "wave_size": wave_size}
+        self.declared: Mapping[str, Fact] = MappingProxyType(dict(declared))
+        self._listed: Mapping[str, Fact] = MappingProxyType({**declared, "wave_size": wave_size})
         self._matrix = matrix
 
     def __getitem__(self, name: str) -> Fact:
@@ -68,6 +75,7 @@ class Arch:
     follows from the other fields; they read as attributes too. `target_ids` are the compiler's names of it. `ops` are
     its own ops, `roles` says what some of them are good for (`kinfolk.roles`), `lacking` names portable ops it does not
     have with what to use instead.
+    `bounds` names the fact, by a name of `BOUNDS`, that a kernel is held to when it is built.
     `lower_kernel(kernel, arch, spec, llvm)` writes LLVM IR for an LLVM generation; `read_usage(object, symbol, arch)`
     reads what the compiler produced.
     """
@@ -80,6 +88,7 @@ class Arch:
     ops: tuple[OpDef, ...] = ()
     roles: Mapping[str, OpDef] = attrs.field(factory=dict[str, OpDef])
     lacking: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    bounds: Mapping[str, str] = attrs.field(factory=dict[str, str])
     lower_kernel: Callable[[Kernel, Arch, Spec | None, int], LoweredModule]
     read_usage: Callable[[bytes, str, Arch], Usage]
 
@@ -89,6 +98,19 @@ class Arch:
         if (waves := declared.get("wave_size", self.wave_size)) != self.wave_size:
             raise PluginError(f"{self.name} has waves of {self.wave_size}, and declares the fact wave_size = {waves!r}")
         object.__setattr__(self, "facts", Facts(declared, self.wave_size, self.matrix))
+        for name in ("roles", "lacking", "bounds"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        for name, fact in self.bounds.items():
+            if name not in BOUNDS or type(declared.get(fact)) is not int:
+                raise PluginError(
+                    f"{self.name} bounds {name} by its fact {fact!r} = {declared.get(fact)!r}; bounds are "
+                    f"{' and '.join(BOUNDS)}, each by a declared fact that is an int"
+                )
+
+    def bound(self, name: str) -> tuple[str, int] | None:
+        """Return the fact, with its number, that bounds kernels in a way of `BOUNDS`; None where none is declared."""
+        fact = self.bounds.get(name)
+        return None if fact is None else (fact, int(self.facts[fact]))
 
     @cached_property
     def op_table(self) -> OpTable:
@@ -119,8 +141,38 @@ class Arch:
 
     def lower(self, kernel: Kernel, spec: Spec | None, llvm: int) -> LoweredModule:
         """Return the kernel as LLVM IR for the LLVM generation `llvm`."""
-        return self.lower_kernel(kernel, self, spec, llvm)
+        return contained(
+            f"arch {self.name}",
+            "lower_kernel",
+            self.lower_kernel,
+            kernel,
+            self,
+            spec,
+            llvm,
+            take=_instance(LoweredModule),
+            passing=(KinfolkError,),
+        )
 
     def usage(self, code: bytes, symbol: str) -> Usage:
         """Return what the compiled kernel uses, read from its code object."""
-        return self.read_usage(code, symbol, self)
+        from kinfolk.usage import Usage
+
+        return contained(
+            f"arch {self.name}",
+            "read_usage",
+            self.read_usage,
+            code,
+            symbol,
+            self,
+            take=_instance(Usage),
+            passing=(KinfolkError,),
+        )
+
+
+def _instance(kind: type[T]) -> Callable[[Any], T]:
+    def take(answer: Any) -> T:
+        if not isinstance(answer, kind):
+            raise WrongAnswerError(f"returned {shown(answer)}, it returns a {kind.__name__}")
+        return answer
+
+    return take

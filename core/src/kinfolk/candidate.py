@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
 from kinfolk.expr import Expr, Scope, const
+from kinfolk.fields import ExactInt, ExactStr, FieldTypeError, FieldValueError, TupleOf, shown
+from kinfolk.plugins.containment import WrongAnswerError, bounded, contained
 from kinfolk.refusal import Limit, Refusal, unmet
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
     from kinfolk.plan import Plan
+    from kinfolk.request import Request
     from kinfolk.spec import Spec
 
 
@@ -27,6 +31,37 @@ class Note:
         return self.text
 
 
+def _checked_name(instance: object, field: attrs.Attribute[Any], value: object) -> None:
+    if type(value) is not str:
+        raise FieldTypeError("Candidate", field.name, value, "a Python str", "Pass a str.")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*", value) or len(value) > 100:
+        rule = "words of letters, digits and _ joined by dots, at most 100 characters"
+        raise FieldValueError("Candidate", field.name, value, rule, "Name it like family.kernel.")
+
+
+_NAME: Final = _checked_name
+
+
+def _plan(answer: Any) -> Plan:
+    from kinfolk.plan import Plan
+
+    if not isinstance(answer, Plan):
+        raise WrongAnswerError(f"planned {shown(answer)}, which is no Plan")
+    return answer
+
+
+def _specs(answer: Any) -> tuple[Spec, ...]:
+    from kinfolk.spec import Spec
+
+    if isinstance(answer, str) or not isinstance(answer, Iterable):
+        raise WrongAnswerError(f"returned {shown(answer)}, it returns specs")
+    found = tuple(bounded(cast("Iterable[Any]", answer)))
+    for each in found:
+        if not isinstance(each, Spec):
+            raise WrongAnswerError(f"gave {shown(each)} among its specs, each is a Spec")
+    return found
+
+
 @attrs.frozen(kw_only=True)
 class Candidate:
     """One way to serve requests: limits that must hold, the plan of a request, every spec a plan can name.
@@ -36,14 +71,22 @@ class Candidate:
     selection hold for that one value only. `min_llvm` is the rank of the oldest flavor the candidate takes.
     """
 
-    name: str
-    priority: int
-    plugin: str
-    capability: tuple[Limit, ...]
-    plan: Callable[[Any, Arch], Plan]
-    specs: Callable[[Arch, str], Iterable[Spec]]
-    min_llvm: int = 20
-    notes: tuple[Note, ...] = ()
+    name: str = attrs.field(validator=_NAME)
+    priority: int = attrs.field(validator=ExactInt(-(2**31), 2**31 - 1))
+    plugin: str = attrs.field(validator=ExactStr())
+    capability: tuple[Limit, ...] = attrs.field(validator=TupleOf(attrs.validators.instance_of(Limit)))
+    plan: Callable[[Any, Arch], Plan] = attrs.field(validator=attrs.validators.is_callable())
+    specs: Callable[[Arch, str], Iterable[Spec]] = attrs.field(validator=attrs.validators.is_callable())
+    min_llvm: int = attrs.field(default=20, validator=ExactInt(1, 1000))
+    notes: tuple[Note, ...] = attrs.field(default=(), validator=TupleOf(attrs.validators.instance_of(Note)))
+
+    def planned(self, request: Request, arch: Arch) -> Plan:
+        """Return the plan of a request; HookFault where it fails, or gives none."""
+        return contained(self.plugin, f"Candidate.plan of {self.name}", self.plan, request, arch, take=_plan)
+
+    def spec_space(self, arch: Arch, flavor: str) -> tuple[Spec, ...]:
+        """Return every spec that a plan can name on an arch; HookFault where `specs` fails or gives something else."""
+        return contained(self.plugin, f"Candidate.specs of {self.name}", self.specs, arch, flavor, take=_specs)
 
     def unmet(self, limits: Iterable[Limit], request: object, arch: object) -> tuple[Refusal, ...]:
         """Return this candidate's plugin's refusals for the limits that do not hold."""

@@ -28,7 +28,7 @@ class FieldError(KinfolkError):
 
     def sentence(self) -> str:
         """Return the whole message: class, field, rule, value."""
-        return f"{self.owner}.{self.field} takes {self.rule}, got {self.value!r}"
+        return f"{self.owner}.{self.field} takes {self.rule}, got {shown(self.value)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.owner, self.field, self.value, self.rule, self.remedy)
@@ -49,7 +49,18 @@ class FieldValueError(FieldError, ValueError):
     reason = "range"
 
     def sentence(self) -> str:
-        return f"{self.owner}.{self.field} must be {self.rule}, got {self.value!r}"
+        return f"{self.owner}.{self.field} must be {self.rule}, got {shown(self.value)}"
+
+
+def shown(value: object, length: int = 120) -> str:
+    """Return a value as messages show it: of bounded length, whatever its repr does."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a stranger's __repr__, or an int of more digits than Python prints
+        if isinstance(value, int):
+            return f"an int of {value.bit_length()} bits"
+        return f"a {type(value).__name__} that cannot be printed"
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
 def listing(values: tuple[object, ...]) -> str:
@@ -102,10 +113,11 @@ def _plain_int(value: object) -> str:
     if not isinstance(value, bool | str):
         try:
             plain = int(value)  # type: ignore[call-overload]  # whatever has __int__
-        except (TypeError, ValueError, OverflowError):
-            pass
+            same = bool(plain == value)
+        except Exception:  # noqa: BLE001 - a stranger's __int__ or __eq__
+            same = False
         else:
-            if plain == value:
+            if same and -(2**63) <= plain < 2**63:
                 return f"{plain}, a Python int"
     return "a Python int"
 

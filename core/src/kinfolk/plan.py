@@ -10,6 +10,8 @@ import attrs
 
 from kinfolk.errors import InternalError
 from kinfolk.expr import Expr, Scope, TensorView, all_of, const, extent, lift, maximum, select, stride
+from kinfolk.fields import shown
+from kinfolk.frozen import FrozenDict
 from kinfolk.ir.types import SCALARS, PointerType
 from kinfolk.parameters import Access, Parameter
 from kinfolk.record import fields_of
@@ -222,12 +224,42 @@ class ArgumentValue:
     value: Value
 
 
+@attrs.frozen(kw_only=True)
+class Domain:
+    """The requests that a plan holds for, by their fields.
+
+    `key` are all but the launch fields, `ranges` the least and the most of launch fields that conditions read, `exact`
+    those that Python read; another launch field may have any value.
+    """
+
+    key: tuple[tuple[str, Any], ...]
+    ranges: tuple[tuple[str, int, int], ...]
+    exact: tuple[tuple[str, Any], ...]
+
+    def excess(self, request: Request) -> str:
+        """Return which field lies outside, and what it must be; nothing where the plan holds for the request."""
+        for name, value in (*self.key, *self.exact):
+            found = getattr(request, name)
+            if type(found) is not type(value) or found != value:
+                return f"{name} is {shown(found)}, the plan was made for {shown(value)}"
+        for name, low, high in self.ranges:
+            found = getattr(request, name)
+            if not low <= found <= high:
+                return f"{name} is {shown(found)}, the plan holds from {low} to {high}"
+        return ""
+
+
+def _frozen(entries: Mapping[str, Any]) -> Mapping[str, Any]:
+    return FrozenDict(entries)
+
+
 @attrs.frozen(kw_only=True, slots=False)
 class Plan:
     """A request on its way to a device; checked against the kernels' declared parameters when it is made.
 
     A candidate gives request, launches, bindings, contents and outputs; dispatch fills in the rest. `facts` are the
-    facts of the arch that the expressions read, so that a plan evaluates wherever it goes. Raises InternalError, naming
+    facts of the arch that the expressions read, so that a plan evaluates wherever it goes; `domain` says for which
+    requests it holds. Raises InternalError, naming
     launch and argument, where a plan contradicts a spec.
     """
 
@@ -239,10 +271,11 @@ class Plan:
     arch: str = ""
     flavor: str = ""
     candidate: str = ""
-    versions: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    policy_digests: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    versions: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_frozen)
+    policy_digests: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_frozen)
     notes: tuple[str, ...] = ()
-    facts: Mapping[str, int | bool | str] = attrs.field(factory=dict[str, "int | bool | str"])
+    facts: Mapping[str, int | bool | str] = attrs.field(factory=dict[str, "int | bool | str"], converter=_frozen)
+    domain: Domain | None = attrs.field(default=None, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         _check_plan(self)
@@ -253,6 +286,20 @@ class Plan:
         plan.__dict__.update(self.__dict__)
         plan.__dict__["request"] = request
         return plan
+
+    def within(self, domain: Domain) -> Self:
+        """Return this plan with the requests that it holds for; nothing is checked again."""
+        plan = self.with_request(self.request)
+        plan.__dict__["domain"] = domain
+        return plan
+
+    def staleness(self) -> str:
+        """Return why the plan's request is none that it was made for, as when it was changed since; else nothing."""
+        try:
+            self.request.revalidate()
+        except (TypeError, ValueError, AttributeError) as error:
+            return str(error)
+        return self.domain.excess(self.request) if self.domain else ""
 
     def binding(self, name: str) -> Binding:
         """Return a binding by name; raise InternalError naming those there are."""

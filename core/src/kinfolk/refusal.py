@@ -12,9 +12,11 @@ from kinfolk.expr import Expr, ExprError, ExprOverflow, Scope
 from kinfolk.expr.arithmetic import FloorDiv, Mul
 from kinfolk.expr.condition import AllOf, Comparison, Eq, Ge, Gt, Le, Lt, Ne, Not, OneOf
 from kinfolk.expr.node import Const, Fact, Field
-from kinfolk.fields import FieldError, FieldTypeError, listing
+from kinfolk.fields import FieldError, FieldTypeError, listing, shown
 
 KINDS: Final = ("invalid", "cannot", "not_implemented", "not_validated", "policy")
+LONGEST_INT: Final = 256
+"""Ints of more bits than this are told, not printed: Python refuses to print the longest."""
 
 
 @attrs.frozen(kw_only=True)
@@ -38,16 +40,18 @@ class Refusal:
     @property
     def sentence(self) -> str:
         """The refusal in words, without the plugin."""
-        return f"{self.field} is {self.value}, supported: {self.limit} ({self.because}). {self.remedy}"
+        value = self.value if isinstance(self.value, str) else shown(self.value)
+        return f"{self.field} is {value}, supported: {self.limit} ({self.because}). {self.remedy}"
 
     def __str__(self) -> str:
         return f"{self.plugin}: {self.sentence}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row that reports print; a value that JSON cannot hold is given by its repr."""
+        """Return the row that reports print; a value that JSON cannot hold, or only at length, is given by its repr."""
         row = attrs.asdict(self, recurse=False)
-        if not (self.value is None or type(self.value) in (int, bool, str, float)):
-            row["value"] = repr(self.value)
+        plain = self.value is None or type(self.value) in (bool, str, float)
+        if not (plain or (type(self.value) is int and self.value.bit_length() <= LONGEST_INT)):
+            row["value"] = shown(self.value)
         return row
 
 
@@ -180,7 +184,7 @@ def _excess(condition: Expr, scope: Scope) -> str | None:
 def field_refusal(error: FieldError, plugin: str) -> Refusal:
     """Return the row for a value that a request's field does not take: `request.num_heads.type` or `.range`."""
     found = f" of type {type(error.value).__name__}" if isinstance(error, FieldTypeError) else ""
-    because = f"{error.owner}.{error.field} is checked exactly, got {error.value!r}{found}"
+    because = f"{error.owner}.{error.field} is checked exactly, got {shown(error.value)}{found}"
     return Refusal(
         code=f"request.{error.field}.{error.reason}",
         kind="invalid",

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, cast
 
 import attrs
 
-from kinfolk.fields import is_launch
-from kinfolk.record import Record, fields_of
+from kinfolk.fields import is_launch, shown
+from kinfolk.plugins.containment import WrongAnswerError, guard
+from kinfolk.record import Record, class_name, fields_of
 
 
 @functools.cache
@@ -31,6 +32,12 @@ def _listed(value: object) -> object:
     return list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
 
 
+def _mapping(answer: Any) -> dict[str, Any]:
+    if not isinstance(answer, Mapping) or not all(isinstance(name, str) for name in cast("Mapping[Any, Any]", answer)):
+        raise WrongAnswerError(f"returned {shown(cast('object', answer))}, it returns values by the names of fields")
+    return dict(cast("Mapping[str, Any]", answer))
+
+
 @attrs.frozen(kw_only=True)
 class Request(Record):
     """A family's problem: shapes, dtypes, layouts, features, optional pins. Subclass with `attrs.frozen(kw_only=True)`.
@@ -40,6 +47,13 @@ class Request(Record):
     """
 
     family: ClassVar[str]
+
+    @classmethod
+    def __attrs_init_subclass__(cls) -> None:
+        super().__attrs_init_subclass__()
+        if own := [name for name in ("selection_key", "data", "to_json") if name in cls.__dict__]:
+            raise TypeError(f"{class_name(cls)} overrides {', '.join(own)}, which keys are made of")
+        guard(cls, {"cli_defaults": _mapping, "to_dict": _mapping})
 
     @classmethod
     def cli_defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,14 +3,48 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
-from kinfolk.record import Record
+from kinfolk.errors import InternalError
+from kinfolk.fields import shown
+from kinfolk.parameters import Parameter
+from kinfolk.plugins.containment import WrongAnswerError, guard
+from kinfolk.record import Record, class_name
 
 if TYPE_CHECKING:
-    from kinfolk.parameters import Parameter
+    from collections.abc import Callable
+
+_SYMBOL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]{0,199}")
+_FIXED: Final = ("identity", "digest", "data", "to_json", "content_digest")
+"""What every key is made of: a spec that says another's identity would be served another's kernel."""
+
+
+def _symbol(answer: Any) -> str:
+    if type(answer) is not str or not _SYMBOL.fullmatch(answer):
+        rule = "it returns a str of at most 200 letters, digits, _, . and $, the first no digit"
+        raise WrongAnswerError(f"returned {shown(answer)}, {rule}")
+    return answer
+
+
+def _parameters(answer: Any) -> tuple[Parameter, ...]:
+    if type(answer) is not tuple or not all(isinstance(each, Parameter) for each in cast("tuple[Any, ...]", answer)):
+        raise WrongAnswerError(f"returned {shown(cast('object', answer))}, it returns a tuple of Parameter")
+    return cast("tuple[Parameter, ...]", answer)
+
+
+def _reason(answer: Any) -> str | None:
+    if answer is not None and type(answer) is not str:
+        raise WrongAnswerError(f"returned {shown(answer)}, it returns a str or None")
+    return answer
+
+
+_METHODS: Final[dict[str, Callable[[Any], Any]]] = {
+    "symbol": _symbol,
+    "parameters": _parameters,
+    "reason_for": _reason,
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -18,7 +52,16 @@ class Spec(Record):
     """One kernel's compiled-in choices. Subclass with `@attrs.frozen(kw_only=True)` and declare `parameters`.
 
     Equal identity means equal bytes. `evolve`, pickle, copy and JSON validate again; `revalidate` does so on demand.
+    What a subclass's own methods raise, or answer wrongly, is a HookFault that names them; `identity` and what it is
+    made of cannot be overridden.
     """
+
+    @classmethod
+    def __attrs_init_subclass__(cls) -> None:
+        super().__attrs_init_subclass__()
+        if own := [name for name in _FIXED if name in cls.__dict__]:
+            raise TypeError(f"{class_name(cls)} overrides {', '.join(own)}, which keys are made of")
+        guard(cls, _METHODS)
 
     def identity(self) -> str:
         """Return the canonical text of class and fields: the key of everything that is kept per spec."""

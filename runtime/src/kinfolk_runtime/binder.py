@@ -5,6 +5,7 @@ outputs = bind(artifact, {"q": q, "cache": cache})()
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -146,6 +147,9 @@ def bind(
     runner = executor_of(executor)
     if why := mismatch(runner, composition.arch):
         raise BindError(f"{why}. Dispatch for that arch or choose another executor.")
+    if changed := plan.staleness():
+        raise BindError(f"the plan's request was changed since it was dispatched: {changed}. Dispatch again.")
+    plan = plan.with_request(copy.copy(plan.request))  # what is checked here is what is launched
     if plan.arch != composition.arch.name:
         raise BindError(f"the plan is for {plan.arch}, it is bound for {composition.arch.name}. Dispatch again.")
     kernels = _kernels(plan, compiled, composition)

@@ -46,6 +46,8 @@ def compile(plan: Plan, *, composition: Composition | None = None, toolchain: To
     check_plan(plan, "compile")
     if not plan.arch or not plan.flavor:
         raise InternalError("compile takes a plan that dispatch returned: this one names no arch and no flavor")
+    if changed := plan.staleness():
+        raise ValueError(f"the plan's request was changed since it was dispatched: {changed}. Dispatch again.")
     composition = composition or composition_of(plan)
     specs = {launch.spec.identity(): launch.spec for launch in plan.launches}
     kernels = compile_specs(specs.values(), plan.flavor, composition=composition, toolchain=toolchain)
@@ -75,7 +77,12 @@ def compile_specs(
 def compile_spec(
     spec: Spec, flavor: str, *, composition: Composition, toolchain: Toolchain, gated: bool = True
 ) -> CompiledKernel:
-    """Compile one spec; without `gated`, figures outside the gate are left to the caller to report."""
+    """Compile one spec; without `gated`, figures outside the gate are left to the caller to report.
+
+    A spec that a plugin refuses, or that was changed into what its class does not take, raises Refused before anything
+    is made of it.
+    """
+    composition.expect_spec(spec)
     kernel, module = lowered(composition, spec, flavor)
     arch, build = composition.arch, toolchain.build
     key = artifact_key(module, arch=arch.name, flavor=flavor, toolchain=build)

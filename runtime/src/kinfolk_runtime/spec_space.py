@@ -31,7 +31,7 @@ def spec_space(composition: Composition, flavor: str) -> tuple[Spec, ...]:
     """Return every spec that a candidate of the composition can produce for a flavor, each once, in their order."""
     rank = flavor_named(flavor).rank
     offered = [candidate for candidate in composition.candidates() if candidate.min_llvm <= rank]
-    specs = [spec for candidate in offered for spec in candidate.specs(composition.arch, flavor)]
+    specs = [spec for candidate in offered for spec in candidate.spec_space(composition.arch, flavor)]
     return tuple({spec.identity(): spec for spec in specs}.values())
 
 

@@ -39,8 +39,13 @@ class Tolerance:
     bound: Floats = attrs.field(converter=_bounds)
 
     def __attrs_post_init__(self) -> None:
-        if not bool(np.all(self.bound >= 0.0)):
-            raise ValueError("a tolerance is 0 or more everywhere, and never NaN")
+        wrong = ~(np.isfinite(self.bound) & (self.bound >= 0.0))
+        if bool(wrong.any()):
+            at = tuple(int(axis) for axis in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+            raise ValueError(
+                f"a tolerance is finite and 0 or more everywhere, it is {self.bound[at]} at {at} and not so in "
+                f"{int(np.count_nonzero(wrong))} of {wrong.size} elements"
+            )
 
     @classmethod
     def exact(cls, shape: Sequence[int]) -> Self:

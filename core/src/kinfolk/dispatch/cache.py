@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Final, cast
 
 import attrs
@@ -15,8 +16,10 @@ from kinfolk.dispatch.select import chosen
 from kinfolk.dispatch.watch import Observer, watched
 from kinfolk.expr import I64_MAX, I64_MIN
 from kinfolk.expr.node import Field
+from kinfolk.fields import is_launch
 from kinfolk.flavor import flavor_named
-from kinfolk.plan import Plan
+from kinfolk.plan import Domain, Plan
+from kinfolk.record import fields_of
 from kinfolk.request import Request, launch_names
 
 _PER_KEY: Final = 16
@@ -53,14 +56,32 @@ class Selection:
         return None if any(found == name for found, _ in self.exact) else Range(I64_MIN, I64_MAX)
 
 
+_class_of: Final = cast("Callable[[object], type]", type)
+
+
+@functools.cache
+def _launch_checks(kind: type[Request]) -> tuple[tuple[Any, str, Callable[..., None]], ...]:
+    fields = (field for field in fields_of(kind) if is_launch(field))
+    return tuple((field, field.name, cast("Callable[..., None]", field.validator)) for field in fields)
+
+
+def _expect_launch_values(request: Request) -> None:
+    """Raise what construction raises where launch fields were changed into values that the class does not take."""
+    for field, name, validator in _launch_checks(type(request)):
+        validator(request, field, getattr(request, name))
+    request.check()
+
+
 def select(composition: Composed, request: Request, flavor: str) -> Selection:
     """Judge every candidate and return the choice with the intervals in which it holds.
 
-    Raises PinRefused or NoCandidate with every reason. Touches no device, file, clock or environment.
+    Raises PinRefused or NoCandidate with every reason, and what construction raises for a request that was changed into
+    one that its class does not take. Touches no device, file, clock or environment.
     """
+    request.revalidate()
     observer = Observer()
     verdict = chosen(composition, watched(request, observer), flavor_named(flavor))
-    plan = cast("Plan", verdict.plan).with_request(request)
+    judged = cast("Plan", verdict.plan).with_request(request)
     values = {name: getattr(request, name) for name in launch_names(type(request))}
     # Only integers have ranges; a flag or a float that anything read is matched exactly.
     leaves = (leaf for seen in observer.observations for leaf in seen.expr.leaves())
@@ -68,12 +89,14 @@ def select(composition: Composed, request: Request, flavor: str) -> Selection:
     exact = {name for name in values if name in observer.read or (name in asked and type(values[name]) is not int)}
     moving = {name: value for name, value in values.items() if name in asked and name not in exact}
     box = holding(observer.observations, moving)
-    return Selection(
-        plan=plan,
+    fixed = (field.name for field in fields_of(type(request)) if field.name not in values)
+    domain = Domain(
+        key=tuple((name, getattr(request, name)) for name in fixed),
         ranges=tuple((name, found.low, found.high) for name, found in box.items()),
         exact=tuple((name, values[name]) for name in values if name in exact),
-        composition=composition,
     )
+    plan = judged.within(domain)
+    return Selection(plan=plan, ranges=domain.ranges, exact=domain.exact, composition=composition)
 
 
 class SelectionCache:
@@ -91,9 +114,18 @@ class SelectionCache:
     def selection(self, composition: Composed, request: Request, flavor: str) -> Selection:
         """Return a kept selection that covers the request, else judge it and keep the result."""
         # One composition object per set of plugins, kept alive by its selections: its id is its identity.
-        key = (type(request), request.selection_key(), composition.arch.name, flavor, id(composition))
+        fixed = cast("object", request.selection_key())
+        kinds = tuple(map(_class_of, cast("tuple[object, ...]", fixed))) if type(fixed) is tuple else _class_of(fixed)  # True is no 1
+        key: Hashable = (type(request), fixed, kinds, composition.arch.name, flavor, id(composition))
+        try:
+            hash(key)
+        except TypeError:
+            request.revalidate()
+            raise
         with self._lock:
             kept = self._entries.get(key, ())
+            if kept:
+                _expect_launch_values(request)  # the other fields are equal to some that were validated
             for selection in kept:
                 if selection.covers(request):
                     self._entries.move_to_end(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
@@ -13,6 +13,7 @@ from kinfolk.dispatch.interval import Observation, reads
 from kinfolk.dispatch.watch import observer_of
 from kinfolk.errors import NoCandidate, PinRefused, PluginError
 from kinfolk.expr.node import Fact
+from kinfolk.fields import shown
 from kinfolk.flavor import Flavor
 from kinfolk.plan import Plan
 from kinfolk.refusal import Refusal
@@ -128,16 +129,12 @@ def _certain(candidate: Candidate, request: Request, seen: Sequence[Observation]
 
 def _planned(candidate: Candidate, request: Request, arch: Arch) -> Plan:
     """Return the candidate's plan; raise PluginError where it fails on a request that its capability takes."""
-    plan_of = cast("Callable[[Request, Arch], object]", candidate.plan)
     try:
-        plan = plan_of(request, arch)
-    except Exception as error:
-        raise PluginError(
-            f"{candidate.plugin}: {candidate.name} declares that it takes {request}, and failed to plan it: {error}"
-        ) from error
-    if not isinstance(plan, Plan):
-        raise PluginError(f"{candidate.plugin}: {candidate.name} planned {plan!r}, which is no Plan")
-    return plan
+        return candidate.planned(request, arch)
+    except PluginError as error:
+        plain = getattr(request, "__kinfolk_request__", request)
+        error.add_note(f"{candidate.name} declares that it takes {shown(plain, 1000)}, and failed to plan it")
+        raise
 
 
 def _completed(plan: Plan, composition: Composed, candidate: Candidate, flavor: Flavor) -> Plan:

@@ -80,6 +80,7 @@ class Why:
 
 def explain(composition: Composed, request: Request, flavor: str) -> Why:
     """Return why a composition serves a request as it does; refusals are the answer, never an error."""
+    request.revalidate()
     outcome = judge(composition, request, flavor_named(flavor))
     return Why(
         request=request.to_dict(),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 import attrs
 
 from kinfolk.errors import KinfolkError
+from kinfolk.fields import shown
 
 if TYPE_CHECKING:
     from kinfolk.expr.node import Expr
@@ -92,5 +93,5 @@ def checked(value: object, what: str) -> Value:
     if kind is bool or kind is str or (kind is int and I64_MIN <= cast("int", value) <= I64_MAX):
         return cast("Value", value)
     if kind is int:
-        raise ExprOverflow(f"{what} is {value}, outside signed 64 bits")
-    raise ExprError(f"{what} is {value!r} of type {kind.__name__}; expressions hold int, bool and str")
+        raise ExprOverflow(f"{what} is {shown(value)}, outside signed 64 bits")
+    raise ExprError(f"{what} is {shown(value)} of type {kind.__name__}; expressions hold int, bool and str")

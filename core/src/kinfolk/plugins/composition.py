@@ -16,11 +16,13 @@ import pluggy
 
 from kinfolk import hooks
 from kinfolk._version import __version__
-from kinfolk.errors import IRError, PluginError
+from kinfolk.errors import PluginError, Refused
+from kinfolk.fields import shown
 from kinfolk.plugins import builtins
+from kinfolk.plugins.containment import WrongAnswerError, bounded, contained
 from kinfolk.plugins.digest import policy_digest
 from kinfolk.plugins.discovery import CORE, LOCK, Catalog, Offer, canonical, catalog
-from kinfolk.plugins.faults import HookFault, UnusablePlugin, sentence_of, shortened
+from kinfolk.plugins.faults import HookFault, UnusablePlugin
 from kinfolk.plugins.loading import Loaded, load, usable
 from kinfolk.refusal import Refusal
 
@@ -55,25 +57,12 @@ class _Answerer:
 
         An error of the IR passes as it is, with the plugin noted: it already names op, arch and what to use instead.
         """
-        try:
-            return take(self.function(*[given[name] for name in self.arguments]))
-        except (IRError, PluginError) as error:
-            error.add_note(f"in {self.hook} of {self.owner}")
-            raise
-        except _WrongAnswerError as error:
-            raise self.fault(str(error)) from None
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            package = self.owner.offer.module.partition(".")[0]
-            raise self.fault(f"raised {sentence_of(error, package)}") from error
+        package = self.owner.offer.module.partition(".")[0]
+        arguments = [given[name] for name in self.arguments]
+        return contained(self.owner, self.hook, self.function, *arguments, take=take, package=package)
 
     def fault(self, cause: str) -> HookFault:
         return HookFault(str(self.owner), self.hook, cause)
-
-
-class _WrongAnswerError(Exception):
-    """A hook answered with something that its hookspec does not allow."""
 
 
 class Composition:
@@ -112,12 +101,23 @@ class Composition:
         return self._collected("kinfolk_admit_candidate", self._refusals, **given)
 
     def emit(self, spec: Spec) -> Kernel:
-        """Return the kernel of a spec; exactly one plugin must answer."""
+        """Return the kernel of a spec; exactly one plugin must answer. Raises Refused for a spec that any refuses."""
         from kinfolk.ir import Kernel
 
+        self.expect_spec(spec)
         return self._sole(
             "kinfolk_emit_ir", _instance_or_none(Kernel), about=type(spec).__name__, spec=spec, arch=self.arch
         )
+
+    def expect_spec(self, spec: Spec) -> None:
+        """Raise Refused, with every reason, for a spec that is refused, and TypeError for what is none."""
+        from kinfolk.spec import Spec
+
+        if not isinstance(cast("object", spec), Spec):
+            raise TypeError(f"a kernel is emitted for a Spec, got a {type(spec).__name__}: {shown(spec)}")
+        if refusals := self.validate_spec(spec):
+            reasons = "".join(f"\n  {refusal}" for refusal in refusals)
+            raise Refused(f"a {type(spec).__name__} is refused, nothing is emitted for it:{reasons}", refusals)
 
     def gate(self, usage: Usage, spec: Spec) -> tuple[Refusal, ...]:
         """Return every refusal of every plugin for compiled code.
@@ -129,13 +129,17 @@ class Composition:
     def reference(self, request: Request, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the fp64 outputs by name; exactly one plugin must answer."""
         take: Callable[[Any], Mapping[str, Any] | None] = _instance_or_none(cast("type[Mapping[str, Any]]", Mapping))
-        return self._sole("kinfolk_reference", take, about=type(request).__name__, request=request, inputs=inputs)
+        given = {"request": request, "inputs": _read_only(inputs)}
+        return self._sole("kinfolk_reference", take, about=type(request).__name__, **given)
 
     def check_outputs(
         self, request: Request, outputs: Mapping[str, Any], expected: Mapping[str, Any]
     ) -> tuple[Any, ...]:
         """Return every finding of every plugin about the outputs."""
-        return self._collected("kinfolk_check_outputs", _several, request=request, outputs=outputs, expected=expected)
+        from kinfolk.check import Finding
+
+        given = {"request": request, "outputs": _read_only(outputs), "expected": expected}
+        return self._collected("kinfolk_check_outputs", _instances(Finding), **given)
 
     def scenarios(self, request: Request) -> tuple[Any, ...]:
         """Return the scenarios of all plugins; a name given twice raises PluginError."""
@@ -171,7 +175,7 @@ class Composition:
         for item in items:
             if not (item.plugin in self.versions or _is_installed(item.plugin)):
                 named = " or ".join(name for name in self.versions if name != CORE)
-                raise _WrongAnswerError(f"names the plugin {item.plugin!r}, no distribution is; here: {named}")
+                raise WrongAnswerError(f"names the plugin {item.plugin!r}, no distribution is; here: {named}")
         return items
 
     def _collected(self, hook: str, take: Callable[[Any], tuple[T, ...]], **given: object) -> tuple[T, ...]:
@@ -185,7 +189,7 @@ class Composition:
             for item in answerer(take, given):
                 name = getattr(item, "name", None)
                 if not isinstance(name, str):
-                    raise answerer.fault(f"returned {_shown(item)}, a {noun} has a name")
+                    raise answerer.fault(f"returned {shown(item)}, a {noun} has a name")
                 if name in owners:
                     raise PluginError(f"{noun} {name} is given by {owners[name]} and by {answerer.owner}; rename one")
                 owners[name] = answerer.owner
@@ -238,14 +242,23 @@ def _is_installed(distribution: str) -> bool:
         return any(canonical(offer.distribution) == canonical(distribution) for offer in catalog().every())
 
 
-def _shown(answer: object) -> str:
-    return shortened(repr(answer))
+def _read_only(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the same arrays as views that nobody writes through."""
+    import numpy as np
+
+    views: dict[str, Any] = {}
+    for name, array in arrays.items():
+        views[name] = array
+        if isinstance(array, np.ndarray):
+            views[name] = cast("Any", array).view()
+            views[name].flags.writeable = False
+    return MappingProxyType(views)
 
 
 def _several(answer: Any) -> tuple[Any, ...]:
     if answer is None or isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
-        raise _WrongAnswerError(f"returned {_shown(answer)}, it returns an iterable, which may be empty")  # pyright: ignore[reportUnknownArgumentType]
-    return tuple(cast("Iterable[Any]", answer))
+        raise WrongAnswerError(f"returned {shown(answer)}, it returns an iterable, which may be empty")  # pyright: ignore[reportUnknownArgumentType]
+    return tuple(bounded(cast("Iterable[Any]", answer)))
 
 
 def _several_or_none(answer: Any) -> tuple[Any, ...] | None:
@@ -257,7 +270,7 @@ def _instances(kind: type[T]) -> Callable[[Any], tuple[T, ...]]:
         items = _several(answer)
         for item in items:
             if not isinstance(item, kind):
-                raise _WrongAnswerError(f"returned {_shown(item)} among its answers, each is a {kind.__name__}")
+                raise WrongAnswerError(f"returned {shown(item)} among its answers, each is a {kind.__name__}")
         return items
 
     return take
@@ -267,7 +280,7 @@ def _instance_or_none(kind: type[T]) -> Callable[[Any], T | None]:
     def take(answer: Any) -> T | None:
         if answer is None or isinstance(answer, kind):
             return answer
-        raise _WrongAnswerError(f"returned {_shown(answer)}, it returns a {kind.__name__} or None")
+        raise WrongAnswerError(f"returned {shown(answer)}, it returns a {kind.__name__} or None")
 
     return take
 
@@ -277,9 +290,9 @@ def _arch_named(name: str) -> Callable[[Any], Arch]:
         from kinfolk.arch import Arch
 
         if not isinstance(answer, Arch):
-            raise _WrongAnswerError(f"returned {_shown(answer)}, it returns an Arch")
+            raise WrongAnswerError(f"returned {shown(answer)}, it returns an Arch")
         if answer.name != name:
-            raise _WrongAnswerError(f"returned the arch {answer.name!r}, the entry point offers {name!r}")
+            raise WrongAnswerError(f"returned the arch {answer.name!r}, the entry point offers {name!r}")
         return answer
 
     return take
@@ -290,12 +303,10 @@ def _request_of(family: str) -> Callable[[Any], type[Request]]:
         from kinfolk.request import Request
 
         if not (isinstance(answer, type) and issubclass(answer, Request)):
-            raise _WrongAnswerError(f"returned {_shown(answer)}, it returns a subclass of Request")  # pyright: ignore[reportUnknownArgumentType]
+            raise WrongAnswerError(f"returned {shown(answer)}, it returns a subclass of Request")  # pyright: ignore[reportUnknownArgumentType]
         named = getattr(answer, "family", None)
         if named != family:
-            raise _WrongAnswerError(
-                f"returned {answer.__name__} of family {named!r}, the entry point offers {family!r}"
-            )
+            raise WrongAnswerError(f"returned {answer.__name__} of family {named!r}, the entry point offers {family!r}")
         return answer
 
     return take
@@ -310,6 +321,9 @@ def compose(family: str, arch: str) -> Composition:
     Imports these two and the active policies, no other plugin. Raises UnknownPlugin, which lists what is installed, and
     UnusablePlugin or HookFault where the family or the arch is at fault; a policy that cannot be loaded is not active.
     """
+    for kind, name in (("family", family), ("arch", arch)):
+        if type(cast("object", name)) is not str:
+            raise TypeError(f"compose takes an {kind} by its name, a str, got {shown(name)} of {type(name).__name__}")
     known = catalog()
     found = _compositions.get((family, arch))
     if found is None or found[0] is not known:
