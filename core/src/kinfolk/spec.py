@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
-from kinfolk.errors import InternalError
 from kinfolk.fields import shown
 from kinfolk.parameters import Parameter
 from kinfolk.plugins.containment import WrongAnswerError, guard

@@ -59,6 +59,13 @@ class Selection:
 _class_of: Final = cast("Callable[[object], type]", type)
 
 
+def _classes(values: object) -> Hashable:
+    """Return the classes of a selection key's values: True is no 1, and what is no int was never validated."""
+    if type(values) is not tuple:
+        return _class_of(values)
+    return tuple(map(_class_of, cast("tuple[object, ...]", values)))
+
+
 @functools.cache
 def _launch_checks(kind: type[Request]) -> tuple[tuple[Any, str, Callable[..., None]], ...]:
     fields = (field for field in fields_of(kind) if is_launch(field))
@@ -114,9 +121,8 @@ class SelectionCache:
     def selection(self, composition: Composed, request: Request, flavor: str) -> Selection:
         """Return a kept selection that covers the request, else judge it and keep the result."""
         # One composition object per set of plugins, kept alive by its selections: its id is its identity.
-        fixed = cast("object", request.selection_key())
-        kinds = tuple(map(_class_of, cast("tuple[object, ...]", fixed))) if type(fixed) is tuple else _class_of(fixed)  # True is no 1
-        key: Hashable = (type(request), fixed, kinds, composition.arch.name, flavor, id(composition))
+        fixed = cast("Hashable", request.selection_key())
+        key: Hashable = (type(request), fixed, _classes(fixed), composition.arch.name, flavor, id(composition))
         try:
             hash(key)
         except TypeError:
