@@ -7,7 +7,7 @@ EDITABLE := -e 'core[cli]' $(foreach part,$(PARTS),-e $(part)) -e .
 PROJECT_FILES := pyproject.toml $(wildcard core/pyproject.toml) $(foreach part,$(PARTS),$(part)pyproject.toml)
 INSTALLED := .venv/.installed
 
-.PHONY: .venv venv llvm20 demo test unit compile simulate bench sweep lint ci clean
+.PHONY: .venv venv llvm20 demo test unit compile simulate bench sweep goldens bless docs lint ci clean
 .DEFAULT_GOAL := test
 
 venv .venv: $(INSTALLED)
@@ -42,8 +42,20 @@ bench: $(INSTALLED)
 sweep: $(INSTALLED)
 	$(BIN)/kinfolk resources --all
 
+# Every kernel against what was last approved of, by every LLVM of the project; the compile lane does the same.
+goldens: $(INSTALLED) llvm20
+	$(BIN)/kinfolk golden check --require llvmlite,llvmlite20,llc
+
+# Approve of every kernel as it is: make bless REASON='what moved, and why that is right'.
+bless: $(INSTALLED) llvm20
+	$(BIN)/kinfolk golden bless --reason "$$REASON"
+	$(BIN)/python tools/generate_docs.py
+
+docs: $(INSTALLED)
+	$(BIN)/python tools/generate_docs.py
+
 lint: $(INSTALLED)
-	@status=0; for check in 'ruff check .' 'python .ci/rules.py' 'python .ci/import_contracts.py' 'pyright --pythonpath $(BIN)/python'; do \
+	@status=0; for check in 'ruff check .' 'python .ci/rules.py' 'python .ci/import_contracts.py' 'python tools/generate_docs.py --check' 'pyright --pythonpath $(BIN)/python'; do \
 		echo "$(BIN)/$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
 # What is checked before anything lands: the stages, in a clean clone of HEAD, with time beside budget.

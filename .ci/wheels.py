@@ -19,6 +19,7 @@ from pathlib import Path
 from lanes import SKIPS, Record, read_skips, unlisted_skips
 
 ROOT = Path(__file__).resolve().parent.parent
+LLVMS = "llvmlite,llvmlite20,llc"
 REQUEST = "num_heads=16 num_seqs=2 total_q=2 max_seqlen_q=1 max_seqlen_k=40 absorbed_query=true"
 
 
@@ -103,6 +104,17 @@ def smoke(python: Path, empty: Path) -> None:
             raise SystemExit(f"kinfolk verify on {arch} from the wheels did not pass (exit {status}): {text[:3000]}")
 
 
+def goldens(python: Path, empty: Path) -> None:
+    """Compare every kernel with the goldens that the wheels hold, on all archs and by every LLVM."""
+    command = [python.parent / "kinfolk", "golden", "check", "--require", LLVMS, "--json"]
+    status, text = answer(command, empty)
+    report = json.loads(text or "{}")
+    compared = {(lane["family"], lane["arch"]) for lane in report.get("lanes", ()) if lane["state"] == "as blessed"}
+    families, archs = offered(ROOT, "kinfolk.families"), offered(ROOT, "kinfolk.archs")
+    if status or compared != {(family, arch) for family in families for arch in archs}:
+        raise SystemExit(f"the goldens in the wheels (exit {status}, compared {sorted(compared)}): {text[:3000]}")
+
+
 def own_tests(python: Path, work: Path) -> None:
     """Run each distribution's tests, copied out of the tree; what compiles and simulates ran in the tree already."""
     shutil.copy(ROOT / "pyproject.toml", work)
@@ -133,6 +145,7 @@ def main() -> int:
             wheels = build(work / "wheelhouse")
             python = fresh_environment(work / "environment", wheels)
             smoke(python, work / "empty")
+            goldens(python, work / "empty")
             own_tests(python, work / "tests")
         except subprocess.CalledProcessError as error:
             print(f"FAILED ({error.returncode}): {' '.join(map(str, error.cmd))}")

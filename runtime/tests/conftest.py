@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,18 @@ from kinfolk.ir.types import BF16, F32, PointerType, ScalarType, VectorType
 from kinfolk.matrix import Atom, MatrixCatalog
 from kinfolk.parameters import Parameter
 from kinfolk_runtime.simulator import Simulator
+
+
+def _importable(name: str) -> None:
+    """Make a module beside the tests importable by name: test folders are no packages."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+
+
+_importable("goldens_family")
 
 
 def _never(*_: Any) -> Any:

@@ -1,0 +1,62 @@
+"""The tables in docs/generated are what the installed plugins and their goldens give, and nobody's by hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def tool(root: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate_docs", root / "tools" / "generate_docs.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def checked(root: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(root / "tools" / "generate_docs.py"), "--check", "--folder", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_pages_are_as_generated(root: Path, tool: ModuleType) -> None:
+    assert tool.differences(tool.generated(), root / "docs" / "generated") == [], f"run: {tool.COMMAND}"
+
+
+@pytest.mark.parametrize("change", ["a word", "a page less", "a page more", "none"])
+def test_a_difference_is_shown_with_the_command(root: Path, tmp_path: Path, change: str) -> None:
+    folder = tmp_path / "generated"
+    shutil.copytree(root / "docs" / "generated", folder)
+    page = folder / "support.md"
+    if change == "a word":
+        page.write_text(page.read_text().replace("at most 65535", "at most 65536", 1))
+    elif change == "a page less":
+        page.unlink()
+    elif change == "a page more":
+        (folder / "more.md").write_text("more\n")
+    done = checked(root, folder)
+    assert done.returncode == (change != "none")
+    assert ("python tools/generate_docs.py" in done.stdout) == (change != "none")
+    if change == "a word":
+        assert "-| `num_seqs`" in done.stdout and "+| `num_seqs`" in done.stdout
+
+
+def test_the_tables_hold_what_they_are_for(root: Path, tool: ModuleType) -> None:
+    pages = tool.generated()
+    assert "16, 32, 48, 64, 80, 96, 112 or 128" in pages["support.md"]
+    assert "| 1 | mla.decode |" in pages["priority.md"]
+    assert all(f"## mla on {arch}" in pages["resources.md"] for arch in ("gfx942", "gfx950"))
+    assert {"llvm20 by", "llvm22 by llvmlite", "llvm22 by llc"} <= {
+        word for word in ("llvm20 by", "llvm22 by llvmlite", "llvm22 by llc") if word in pages["resources.md"]
+    }
+
+
+def test_a_bar_in_a_sentence_is_no_column(tool: ModuleType) -> None:
+    assert tool.table(("a", "b"), [("x|y", 1)]).splitlines()[-1] == "| x\\|y | 1 |"
