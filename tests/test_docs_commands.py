@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/cli.md")
+PAGES = ("README.md", "docs/cli.md", "docs/mla.md")
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 BLOCK = re.compile(r"```console\n\$ ([^\n]*)\n(.*?)```", re.DOTALL)
 
 
@@ -43,5 +46,57 @@ def test_the_comparison_sees_another_word_and_no_other_number():
     assert skeleton(said) != skeleton(said.replace("pass", "fail"))
 
 
-def test_both_pages_show_commands():
+def attended(tensors, scale, sequence):
+    """Return the outputs of one sequence of one query by definition: a softmax over its keys, in fp64."""
+    begin, end = tensors["cu_seqlens_k"][sequence : sequence + 2]
+    page_size = tensors["c_kv"].shape[1]
+    pages = tensors["block_table"][sequence, : -(-(end - begin) // page_size)]
+    latent = tensors["c_kv"][pages].astype(float).reshape(-1, 512)[: end - begin]
+    rotated = tensors["k_rope"][pages].astype(float).reshape(-1, 64)[: end - begin]
+    scores = scale * tensors["qa"][sequence].astype(float) @ np.concatenate([latent, rotated], axis=1).T
+    weights = np.exp(scores)
+    return weights @ latent / weights.sum(axis=1, keepdims=True), np.log(weights.sum(axis=1))
+
+
+@pytest.mark.compile
+@pytest.mark.simulate
+@pytest.mark.parametrize("page", ["README.md", "docs/mla.md"])
+def test_the_python_of_a_page_runs_and_computes_attention(monkeypatch, tmp_path, capsys, page):
+    import kinfolk_runtime
+
+    monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path))
+    passed = []
+    call = kinfolk_runtime.call
+    monkeypatch.setattr(kinfolk_runtime, "call", lambda *given: passed.append(given[1]) or call(*given))
+    code = PYTHON.findall((ROOT / page).read_text())
+    assert code, "the page has no Python"
+    names = {}
+    for block in code:
+        exec(compile(block, page, "exec"), names)
+    assert "(2, 128, 512) float32" in capsys.readouterr().out
+    for sequence in range(2):
+        out, lse = attended(passed[0], names["request"].scale, sequence)
+        assert names["outputs"]["out"][sequence].astype(float) == pytest.approx(out, abs=0.03)
+        assert names["outputs"]["lse"][sequence] == pytest.approx(lse, abs=1e-4)
+
+
+@pytest.mark.compile
+@pytest.mark.simulate
+def test_a_family_is_copied_renamed_installed_and_run_as_the_page_says(monkeypatch, tmp_path):
+    [block] = re.findall(r"```sh\n(cp .*?)```", (ROOT / "docs/writing-a-family.md").read_text(), re.DOTALL)
+    checkout, site = tmp_path / "checkout", tmp_path / "site"
+    shutil.copytree(ROOT / "tests/families", checkout / "tests/families", ignore=shutil.ignore_patterns("__pycache__"))
+    offline = f"{sys.executable} -m pip install -q --no-build-isolation --no-index --no-deps --target {site} ."
+    assert block.count("pip install --no-deps -e .") == 1
+    script = block.replace("pip install --no-deps -e .", offline).replace("kinfolk ", f"{sys.executable} -m kinfolk ")
+    script = script.replace("pytest -q tests", f"{sys.executable} -m pytest -q tests/test_column_scale_plan.py")
+    monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=False, cwd=checkout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "column_scale.one_row_each" in done.stdout and "pass: 11 scenarios" in done.stdout
+    assert "softmax" not in "".join(str(path.relative_to(tmp_path)) for path in (tmp_path / "column_scale").rglob("*"))
+
+
+def test_every_page_shows_commands():
     assert all(BLOCK.search((ROOT / page).read_text()) for page in PAGES)
