@@ -346,6 +346,16 @@ def test_a_file_that_the_ledger_knows_and_that_is_gone_is_found(shop):
     assert "notes.json is no file of goldens" in "".join(map(str, checked(shop).findings))
 
 
+def test_an_arch_that_is_not_installed_is_noted_and_its_files_must_be_explained_too(shop):
+    assert checked(shop).notes == []
+    text = (shop.folder / DIGESTS).read_text().replace('"sheet"', '"scroll"')
+    (shop.folder / "scroll.digests.json").write_text(text)
+    report = checked(shop)
+    assert report.notes == ["reel on scroll: not compared, since the arch is not installed"]
+    [finding] = report.findings
+    assert "reel on scroll: scroll.digests.json has no entry in ledger.json" in str(finding)
+
+
 @pytest.mark.parametrize("reason", ["", "  \n"])
 def test_a_blessing_needs_a_reason(shop, reason):
     with pytest.raises(GoldenError, match="needs a reason"):

@@ -10,7 +10,7 @@ import attrs
 from kinfolk.errors import KinfolkError
 from kinfolk.flavor import flavors
 from kinfolk_runtime.goldens.compare import Finding, Where, compared
-from kinfolk_runtime.goldens.document import KINDS, Document, GoldenError, Kind, Section
+from kinfolk_runtime.goldens.document import KINDS, GoldenError, Kind, Section
 from kinfolk_runtime.goldens.ledger import Ledger
 from kinfolk_runtime.goldens.place import Place
 from kinfolk_runtime.goldens.present import Fault, Present, emitted, measured
@@ -100,38 +100,50 @@ def check(
     A build that nobody has blessed is a state; that of a `required` toolchain, by name, is a finding, and so is one
     that is missing. Figures of builds that are not here are only held against the IR that they are of.
     """
-    checked, ledgers = Checked(), dict[str, Ledger | None]()
+    every = tuple(compositions)
+    checked, places = Checked(), dict[str, Place]()
     for name in required:
         if name not in host.toolchains:
             why = host.absent.get(name, "no distribution offers it")
             where = Where(kind="figures", family="every family", arch="every arch")
             checked.findings.append(Finding(code="toolchain.error", where=where, what=f"{name} is required: {why}"))
-    for composition in compositions:
+    for composition in every:
         place = Place.of(composition)
-        if place.family not in ledgers:
-            ledgers[place.family] = _ledger(place, checked)
-        _Pair(composition, place, ledgers[place.family], host, frozenset(required), checked, step).check()
+        if places.setdefault(place.family, place) is place:
+            _folder(place, {each.arch.name for each in every}, checked)
+        _Pair(composition, place, host, frozenset(required), checked, step).check()
     if not checked.compared("digests"):
         where = Where(kind="digests", family="any family", arch="any arch")
         checked.findings.append(Finding(code="digests.zero", where=where, what="nothing was compared"))
     return checked
 
 
-def _ledger(place: Place, checked: Checked) -> Ledger | None:
-    """Return a family's ledger, None where it is garbled; and find what belongs to no arch."""
-    where = Where(kind="digests", family=place.family, arch="every arch")
+def _folder(place: Place, archs: set[str], checked: Checked) -> None:
+    """Find files that the ledger does not explain, and files that are none; note those of archs that are not here."""
     from kinfolk.plugins.loading import installed
 
-    for arch in place.archs():
-        if arch not in installed("arch"):
-            checked.notes.append(f"{place.family} on {arch}: not compared, since the arch is not installed")
+    where = Where(kind="digests", family=place.family, arch="every arch")
     for name in place.strangers():
         checked.findings.append(Finding(code="digests.extra", where=where, what=f"{name} is no file of goldens"))
+    for arch in place.archs():
+        if arch not in archs and arch not in installed("arch"):
+            checked.notes.append(f"{place.family} on {arch}: not compared, since the arch is not installed")
     try:
-        return Ledger.read(place)
+        ledger = Ledger.read(place)
     except GoldenError as error:
         checked.findings.append(Finding(code="ledger.garbled", where=where, what=str(error)))
-        return None
+        return
+    for name in dict.fromkeys((*place.names(), *ledger.files())):
+        arch, _, kind = name.removesuffix(".json").rpartition(".")
+        if kind not in KINDS:
+            continue
+        try:
+            fault = ledger.fault(name, place.text(name))
+        except GoldenError:
+            continue  # found where it is compared
+        if fault:
+            where = Where(kind=kind, family=place.family, arch=arch)
+            checked.findings.append(Finding(code="ledger.broken", where=where, what=fault))
 
 
 @attrs.frozen
@@ -140,7 +152,6 @@ class _Pair:
 
     composition: Composition
     place: Place
-    ledger: Ledger | None
     host: Host
     required: frozenset[str]
     checked: Checked
@@ -172,13 +183,9 @@ class _Pair:
         where, arch = self._where(kind), self.composition.arch.name
         try:
             document = self.place.document(kind, arch)
-            name = Document(kind=kind, family=self.place.family, arch=arch, sections={}).name
-            fault = self.ledger.fault(name, self.place.text(name)) if self.ledger is not None else ""
         except GoldenError as error:
             self._find(f"{kind}.garbled", where, str(error))
             return {}
-        if fault:
-            self._find("ledger.broken", where, fault)
         return document.sections if document else {}
 
     def _digests(self, blessed: Mapping[str, Section]) -> dict[str, Section]:
