@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -22,6 +23,22 @@ class Unavailable(Exception):  # never leaves the simulator: it becomes a Kernel
         self.why = why
 
 
+@attrs.frozen(eq=False)
+class Range:
+    """Bytes [start, end) of a buffer in the memory of this process.
+
+    `marks` is the address of a byte per byte, all bits set where one was written, or 0. Where `axes`, (step, count)
+    with the largest step first, is not None, only the `item_bytes` at the places it gives are accessible.
+    """
+
+    start: int
+    end: int
+    address: int
+    marks: int
+    axes: tuple[tuple[int, int], ...] | None
+    item_bytes: int
+
+
 class Storage(Protocol):
     """What the address space asks of memory; offsets are in bytes, inside `[0, size)` and multiples of the unit."""
 
@@ -34,6 +51,14 @@ class Storage(Protocol):
     def write(self, offsets: Offsets, values: Units) -> None: ...
     def add(self, offsets: Offsets, values: Units) -> None:
         """Add one after the other, in order of lanes."""
+        ...
+
+    def ranges(self) -> list[Range]:
+        """Return what exists of it, ascending."""
+        ...
+
+    def saved(self) -> Callable[[], None]:
+        """Return what puts the contents back as they are now."""
         ...
 
 
@@ -72,7 +97,8 @@ class Buffer:
         self._views: dict[np.dtype[Any], Units] = {}
         self._marks: Bytes | None = None if initialized else np.zeros(self.size, np.uint8)
         self._mark_views: dict[np.dtype[Any], Units] = {}
-        self._gaps = _gap_finder(array)
+        self._axes = _gap_axes(array)
+        self._gaps = None if self._axes is None else _gap_finder(self._axes, array.itemsize)
         self.writeable = array.flags.writeable
 
     def initialized_bytes(self) -> npt.NDArray[np.bool_]:
@@ -118,9 +144,24 @@ class Buffer:
         self.read(offsets, values.dtype)
         np.add.at(self._view(values.dtype), offsets // values.dtype.itemsize, np.broadcast_to(values, offsets.shape))
 
+    def ranges(self) -> list[Range]:
+        marks = 0 if self._marks is None else self._marks.ctypes.data
+        address = self._bytes.ctypes.data
+        return [Range(0, self.size, address, marks, self._axes, self.array.itemsize)]
 
-def _gap_finder(array: npt.NDArray[Any]) -> Callable[[Offsets], npt.NDArray[np.bool_]] | None:
-    """Return what says of byte offsets whether they lie between rows; None where every byte belongs to an element.
+    def saved(self) -> Callable[[], None]:
+        held, marks = self._bytes.copy(), None if self._marks is None else self._marks.copy()
+
+        def restore() -> None:
+            self._bytes[...] = held
+            if self._marks is not None and marks is not None:
+                self._marks[...] = marks
+
+        return restore
+
+
+def _gap_axes(array: npt.NDArray[Any]) -> tuple[tuple[int, int], ...] | None:
+    """Return (step, count) of an array with gaps, the largest step first; None where every byte belongs to an element.
 
     Rows that overlap, as of a sliding window, have no gaps that could be told from the strides.
     """
@@ -134,8 +175,11 @@ def _gap_finder(array: npt.NDArray[Any]) -> Callable[[Offsets], npt.NDArray[np.b
             return None
         whole &= step == reach
         reach = step * (n - 1) + reach
-    if whole:
-        return None
+    return None if whole else tuple(axes)
+
+
+def _gap_finder(axes: tuple[tuple[int, int], ...], item_bytes: int) -> Callable[[Offsets], npt.NDArray[np.bool_]]:
+    """Return what says of byte offsets whether they lie between rows."""
 
     def between(offsets: Offsets) -> npt.NDArray[np.bool_]:
         rest, outside = offsets, np.zeros(offsets.shape, np.bool_)
@@ -143,7 +187,7 @@ def _gap_finder(array: npt.NDArray[Any]) -> Callable[[Offsets], npt.NDArray[np.b
             index = rest // step
             outside |= index >= n
             rest = rest - index * step
-        return outside | (rest >= array.itemsize)
+        return outside | (rest >= item_bytes)
 
     return between
 
@@ -194,3 +238,15 @@ class SparseBuffer:
         full = np.broadcast_to(values, offsets.shape)
         for inside, inner, held in self._parts(offsets, values.dtype.itemsize):
             held.add(inner, full[inside])
+
+    def ranges(self) -> list[Range]:
+        return [attrs.evolve(part, start=start, end=end) for start, end, held in self._ranges for part in held.ranges()]
+
+    def saved(self) -> Callable[[], None]:
+        parts = [held.saved() for _, _, held in self._ranges]
+
+        def restore() -> None:
+            for part in parts:
+                part()
+
+        return restore

@@ -1,27 +1,54 @@
-"""The reference engine: kernels run in numpy, one wave at a time, each wave a generator that yields at barriers."""
+"""Launches of kernels on the simulator, and its reference engine: numpy, one wave at a time, each wave a generator that
+yields at barriers.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from weakref import WeakKeyDictionary
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
+from kinfolk.errors import InternalError
 from kinfolk.ir.value import Kernel, Operation
 from kinfolk.parameters import Parameter
 from kinfolk_runtime.executor import Work
 from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer, Storage
 from kinfolk_runtime.simulator.fault import KernelFault, spans
+from kinfolk_runtime.simulator.order import wave_order
 from kinfolk_runtime.simulator.program import Program
 from kinfolk_runtime.simulator.space import AddressSpace
 from kinfolk_runtime.simulator.wave import Wave
 from kinfolk_runtime.simulator.workgroup import Workgroup
 
+if TYPE_CHECKING:
+    from kinfolk_runtime.simulator.fast.engine import FastEngine, Prepared, Stopped
+
+Engine = Literal["reference", "fast"]
+ENGINES: Final[tuple[Engine, ...]] = ("reference", "fast")
 Given = npt.NDArray[Any] | Buffer | SparseBuffer | int | float
 Grid = tuple[int, int, int]
+
+
+@attrs.frozen(eq=False)
+class _Launch:
+    """One launch: `places` are workgroups' numbers in the grid, in the order in which they run."""
+
+    kernel: Kernel
+    grid: Grid
+    memory: AddressSpace
+    values: Sequence[npt.NDArray[Any]]
+    places: npt.NDArray[np.int64]
+    order_seed: int
+
+    def place(self, number: int) -> tuple[int, int, int]:
+        """Return where in the grid a workgroup is."""
+        place, (x, y, _) = int(self.places[number]), self.grid
+        return place % x, place // x % y, place // (x * y)
 
 
 class Simulator:
@@ -33,14 +60,36 @@ class Simulator:
     name = "simulator"
     target: str | None = None
 
-    def __init__(self, order_seed: int = 0) -> None:
+    def __init__(self, order_seed: int = 0, *, engine: Engine = "reference", threads: int | None = None) -> None:
+        """`engine`: "fast" runs compiled functions of the ops where it has them, with the same results; on `threads`
+        threads, by default one per core.
+        """
+        if engine not in ENGINES:
+            raise ValueError(f"engine is {engine!r}, known: {', '.join(ENGINES)}")
+        self.engine: Engine = engine
         self._order_seed = order_seed
         self._programs: WeakKeyDictionary[Kernel, Program] = WeakKeyDictionary()
+        self._fast: FastEngine | None = None
+        self._notes: dict[str, None] = {}
+        if engine == "fast":
+            from kinfolk_runtime.simulator.fast.engine import FastEngine
+
+            self._fast = FastEngine(threads)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What there is to say about the engine: kernels that the fast one left to the reference, and why."""
+        return tuple(self._notes)
 
     def with_order(self, order_seed: int) -> Simulator:
         """Return a simulator of another order that shares this one's prepared kernels."""
         other = Simulator(order_seed)
-        other._programs = self._programs
+        other.engine, other._programs, other._fast, other._notes = (
+            self.engine,
+            self._programs,
+            self._fast,
+            self._notes,
+        )
         return other
 
     def run(self, work: Work) -> None:
@@ -64,24 +113,68 @@ class Simulator:
         order_seed = self._order_seed if order_seed is None else order_seed
         if len(grid) != 3 or any(count < 0 for count in grid):
             raise KernelFault(f"grid {grid} is not three counts", kind="argument", kernel=kernel.name)
-        program = self._program(kernel)
         memory = AddressSpace(order_seed)
         values = [
             _value(kernel, memory, parameter, given)
             for parameter, given in zip(kernel.parameters, _in_order(kernel, arguments), strict=True)
         ]
-        template = list(program.template)
-        for slot, value in zip(program.parameters, values, strict=True):
-            template[slot] = value
         count = grid[0] * grid[1] * grid[2]
-        random = np.random.default_rng(order_seed) if order_seed else None
-        places = range(count) if random is None else random.permutation(count)
-        with np.errstate(all="ignore"):
-            for place in map(int, places):
-                where = (place % grid[0], place // grid[0] % grid[1], place // (grid[0] * grid[1]))
-                _run_workgroup(
-                    program, Workgroup(kernel.name, where, memory, program.workgroup_bytes), template, random
+        places = np.arange(count, dtype=np.int64)
+        if order_seed:
+            places = np.random.default_rng(order_seed).permutation(places)
+        launch = _Launch(kernel, grid, memory, values, places, order_seed)
+        prepared = self._fast_program(kernel)
+        if prepared is None:
+            self._run_reference(launch, 0, count)
+        elif count:
+            self._run_fast(launch, prepared)
+
+    def _fast_program(self, kernel: Kernel) -> Prepared | None:
+        if self._fast is None:
+            return None
+        prepared = self._fast.prepare(kernel)
+        if prepared.program is None:
+            self._notes[f"{kernel.name} runs on the reference engine: the fast one has no {prepared.reason}"] = None
+            return None
+        return prepared
+
+    def _run_fast(self, launch: _Launch, prepared: Prepared) -> None:
+        """Run a launch on the fast engine; where it stops, run that workgroup in the reference engine for its fault.
+
+        The workgroups before it are run again, one after the other, so that memory is what it would be there.
+        """
+        assert self._fast is not None
+        restore = [one.storage.saved() for one in launch.memory.buffers if one.parameter.access != "read"]
+
+        def run(places: npt.NDArray[np.int64], in_order: bool) -> Stopped | None:
+            assert self._fast is not None
+            return self._fast.run(
+                prepared, launch.memory, launch.values, launch.grid, places, launch.order_seed, in_order
+            )
+
+        stopped = run(launch.places, False)
+        while stopped is not None:
+            for each in restore:
+                each()
+            earlier = run(launch.places[: stopped.number], True) if stopped.number else None
+            if earlier is None:
+                self._run_reference(launch, stopped.number, 1)
+                where = stopped.op.name if stopped.op else "its end"
+                raise InternalError(
+                    f"{launch.kernel.name}: the engines disagree: the fast one stops workgroup "
+                    f"{launch.place(stopped.number)}, wave {stopped.wave} at {where}, the reference finds no fault"
                 )
+            stopped = earlier
+
+    def _run_reference(self, launch: _Launch, begin: int, count: int) -> None:
+        program = self._program(launch.kernel)
+        template = list(program.template)
+        for slot, value in zip(program.parameters, launch.values, strict=True):
+            template[slot] = value
+        with np.errstate(all="ignore"):
+            for number in range(begin, begin + count):
+                group = Workgroup(launch.kernel.name, launch.place(number), launch.memory, program.workgroup_bytes)
+                _run_workgroup(program, group, template, launch.order_seed, int(launch.places[number]))
 
     def _program(self, kernel: Kernel) -> Program:
         if kernel not in self._programs:
@@ -89,16 +182,16 @@ class Simulator:
         return self._programs[kernel]
 
 
-def _run_workgroup(program: Program, group: Workgroup, template: list[Any], random: np.random.Generator | None) -> None:
+def _run_workgroup(program: Program, group: Workgroup, template: list[Any], seed: int, place: int) -> None:
     waves: dict[int, Generator[Operation]] = {}
     for index in range(program.block // program.wave_size):
         wave = Wave(group, index, program.wave_size, template.copy(), program.memory_slots)
         waves[index] = program.start(wave)
     returned: list[int] = []
+    round_ = 0
     while waves:
         stands: dict[int, Operation] = {}
-        order = list(waves) if random is None else [list(waves)[int(one)] for one in random.permutation(len(waves))]
-        for index in order:
+        for index in wave_order(seed, place, round_, len(waves)):
             at = next(waves[index], None)
             if at is None:
                 returned.append(index)
@@ -106,6 +199,7 @@ def _run_workgroup(program: Program, group: Workgroup, template: list[Any], rand
                 stands[index] = at
         waves = {index: waves[index] for index in sorted(stands)}
         _check_meeting(group, stands, returned)
+        round_ += 1
 
 
 def _check_meeting(group: Workgroup, stands: Mapping[int, Operation], returned: Sequence[int]) -> None:

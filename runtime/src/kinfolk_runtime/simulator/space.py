@@ -66,6 +66,11 @@ class AddressSpace:
         )
         return np.array([[base]], np.uint64)
 
+    @property
+    def buffers(self) -> tuple[Mapped, ...]:
+        """Those mapped, by number from 1 on."""
+        return tuple(self._mapped)
+
     def at(self, address: Any) -> Mapped | None:
         """Return the buffer in whose slot an address lies."""
         number = int(address) >> SLOT_BITS

@@ -115,7 +115,7 @@ def _check_index(w: Wave, transfer: Transfer, index: Array) -> None:
         wrong = (index >= limit) | (index < -limit)
         what = f"{verb(transfer)} a view at an index whose {size}-byte offset does not fit 32 bits"
         w.fail(transfer.op, "integer", what, _lanes(w, wrong))
-    added = _added_constant(transfer.op)
+    added = added_constant(transfer.op)
     if added and int(index.min()) < added:
         wrong = (index >= 0) & (index < added)
         if wrong.any():
@@ -130,7 +130,7 @@ def _lanes(w: Wave, wrong: Array) -> Array:
     return w.lanes[flat] if len(flat) == len(w.lanes) else w.lanes
 
 
-def _added_constant(op: Operation) -> int:
+def added_constant(op: Operation) -> int:
     """Return the positive constant that the index of a view access is a sum with, 0 where it is none."""
     add = op.operands[1].defining_op
     if add is None or add.name != "core.add":

@@ -1,0 +1,124 @@
+"""Compiled functions of ops: made by the host's LLVM once, kept in the process, and on disk by content.
+
+A kernel's functions that the process lacks are compiled, or loaded, as one object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kinfolk_runtime.simulator.fast.text import NAME, OpText
+from kinfolk_runtime.storage import storage_root
+
+ENTRY: Final = "run_workgroups"
+_FORMAT: Final = 1
+"""Counted up when an object's meaning changes without its text."""
+
+
+class HostLibrary:
+    """The functions that this process has, by name; none is ever given back. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._addresses: dict[str, int] = {}
+        self._engine: Any = None
+        self._machine: Any = None
+        self._identity = ""
+
+    def addresses(self, texts: Iterable[OpText], support: Mapping[str, str]) -> dict[str, int]:
+        """Return the address of every function; `support` are the helpers that texts may call, by name."""
+        wanted = {text.name: text for text in texts}
+        with self._lock:
+            missing = [wanted[name] for name in sorted(wanted) if name not in self._addresses]
+            if missing:
+                self._load(missing, support)
+            return {name: self._addresses[name] for name in wanted}
+
+    def _start(self) -> None:
+        import llvmlite.binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        features += ",-prefer-256-bit"
+        target = llvm.Target.from_default_triple()
+        self._machine = target.create_target_machine(
+            cpu=cpu, features=features, opt=2, codemodel="jitdefault", jit=True
+        )
+        empty = llvm.parse_assembly("")
+        self._engine = llvm.create_mcjit_compiler(empty, self._machine)
+        self._identity = f"{_FORMAT} llvm {llvm.llvm_version_info} {cpu} {features}"
+
+    def _load(self, missing: list[OpText], support: Mapping[str, str]) -> None:
+        import llvmlite.binding as llvm
+
+        if self._engine is None:
+            self._start()
+        source = module_text(missing, support)
+        digest = hashlib.sha256(f"{self._identity}\n{source}".encode()).hexdigest()
+        kept = storage_root() / "simulator" / f"{digest[:40]}.o"
+        try:
+            data = kept.read_bytes()
+        except OSError:
+            data = self._compiled(source)
+            _keep(kept, data)
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        self._engine.finalize_object()
+        for text in missing:
+            self._addresses[text.name] = self._engine.get_function_address(text.name)
+
+    def _compiled(self, source: str) -> bytes:
+        import llvmlite.binding as llvm
+
+        module = llvm.parse_assembly(source)
+        module.verify()
+        tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+        tuning.slp_vectorization = False
+        tuning.loop_vectorization = False
+        passes = llvm.create_pass_builder(self._machine, tuning)
+        passes.getModulePassManager().run(module, passes)
+        return self._machine.emit_object(module)
+
+
+LIBRARY: Final = HostLibrary()
+
+
+def module_text(texts: Iterable[OpText], support: Mapping[str, str]) -> str:
+    """Return a module of functions, with the helpers they call and the declarations they need."""
+    bodies = [text.text.replace(NAME, f"@{text.name}", 1) for text in texts]
+    declarations = {line for text in texts for line in text.declarations}
+    helpers: dict[str, str] = {}
+    pending = list(bodies)
+    while pending:
+        body = pending.pop()
+        for name, helper in support.items():
+            if name not in helpers and f"@{name}(" in body:
+                helpers[name] = helper
+                pending.append(helper)
+    lines: list[str] = []
+    for helper in (helpers[name] for name in sorted(helpers)):
+        for line in helper.splitlines():
+            (declarations.add if line.startswith("declare") else lines.append)(line)
+    ending = '!0 = !{!"branch_weights", i32 1, i32 100000}'
+    return "\n".join([*sorted(declarations), *lines, *bodies, ending])
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; a cache that cannot be written is none."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
+            raise

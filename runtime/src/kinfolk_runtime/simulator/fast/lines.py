@@ -1,0 +1,188 @@
+"""Moving data between lanes' own addresses and values in frames: lane by lane through the scratch of the thread.
+
+A lane's data is copied whole to its line in the scratch, then the lines are parted into components, by halves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kinfolk.ir.llvm_lanes import storage_type
+from kinfolk.ir.types import ScalarType
+from kinfolk_runtime.simulator.fast.layout import ADDRESSES, KEPT, SCRATCH, STAGED
+from kinfolk_runtime.simulator.fast.text import OpWriter
+
+_UNROLLED = 8
+
+
+class Mover:
+    """Copies `count` elements of a type per lane. i1 is a byte in memory."""
+
+    def __init__(self, writer: OpWriter, element: ScalarType, count: int) -> None:
+        self.w, self.element, self.count = writer, element, count
+        self.bytes = element.bytes * count
+        self.item = "i8" if element.bits == 1 else storage_type(element)
+        self.scratch = writer.field("%c", SCRATCH, "ptr")
+
+    @property
+    def staged(self) -> str:
+        """Where lanes' lines lie."""
+        return self.w.at(self.scratch, STAGED)
+
+    def keep_addresses(self, addresses: str, active: str, spare: int) -> None:
+        """Keep one address per lane, `<wave x i64>` of the host; masked lanes get one in the scratch."""
+        w = self.w
+        vector = w.vector("i64")
+        place = w.splat(w.let(f"ptrtoint ptr {w.at(self.scratch, spare)} to i64"), "i64")
+        chosen = w.let(f"select {w.vector('i1')} {active}, {vector} {addresses}, {vector} {place}")
+        w.do(f"store {vector} {chosen}, ptr {w.at(self.scratch, ADDRESSES)}, align 64")
+
+    def lines_from_memory(self) -> None:
+        """Copy every lane's data to its line."""
+        self._each_lane(lambda address, line: self._copy(line, address))
+
+    def lines_to_memory(self) -> None:
+        """Copy every lane's line to its address, in order of lanes."""
+        self._each_lane(self._copy)
+
+    def mark(self) -> None:
+        """Set all bits at every lane's address."""
+
+        def ones(address: str, _: str) -> None:
+            for at, type_ in _chunks(self.bytes):
+                minus = "splat (i64 -1)" if type_.startswith("<") else "-1"
+                self.w.do(f"store {type_} {minus}, ptr {self.w.at(address, at)}, align 1")
+
+        self._each_lane(ones)
+
+    def all_marked(self) -> str:
+        """Return an i1, whether all bits are set at every lane's address."""
+        w = self.w
+        kept = w.at(self.scratch, KEPT)
+        w.do(f"store i64 -1, ptr {kept}")
+
+        def ask(address: str, _: str) -> None:
+            seen = w.let(f"load i64, ptr {kept}")
+            for at, type_ in _chunks(self.bytes):
+                part = w.let(f"load {type_}, ptr {w.at(address, at)}, align 1")
+                if type_.startswith("<"):
+                    halves = [w.let(f"extractelement {type_} {part}, i32 {half}") for half in (0, 1)]
+                elif type_ == "i64":
+                    halves = [part]
+                else:
+                    halves = [w.let(f"sext {type_} {part} to i64")]
+                for half in halves:
+                    seen = w.let(f"and i64 {seen}, {half}")
+            w.do(f"store i64 {seen}, ptr {kept}")
+
+        self._each_lane(ask)
+        return w.let(f"icmp eq i64 {w.let(f'load i64, ptr {kept}')}, -1")
+
+    def _copy(self, target: str, source: str) -> None:
+        for at, type_ in _chunks(self.bytes):
+            part = self.w.let(f"load {type_}, ptr {self.w.at(source, at)}, align 1")
+            self.w.do(f"store {type_} {part}, ptr {self.w.at(target, at)}, align 1")
+
+    def _each_lane(self, body: object) -> None:
+        """Write a loop over lanes, some at a time; `body(address, line)` writes one."""
+        assert callable(body)
+        w = self.w
+        before, round_, after = w.fresh("before"), w.fresh("lanes"), w.fresh("after")
+        addresses, lines = w.at(self.scratch, ADDRESSES), self.staged
+        w.jump(before)
+        w.label(before)
+        w.jump(round_)
+        w.label(round_)
+        following = w.fresh("%next")
+        lane = w.let(f"phi i64 [0, %{before}], [{following}, %{round_}]")
+        first = w.let(f"getelementptr i64, ptr {addresses}, i64 {lane}")
+        offset = w.let(f"mul i64 {lane}, {self.bytes}")
+        line = w.let(f"getelementptr i8, ptr {lines}, i64 {offset}")
+        for number in range(_UNROLLED):
+            address = w.let(f"load ptr, ptr {w.at(first, 8 * number)}")
+            body(address, w.at(line, self.bytes * number))
+        w.lines.append(f"  {following} = add i64 {lane}, {_UNROLLED}")
+        more = w.let(f"icmp ult i64 {following}, {w.wave}")
+        w.branch(more, round_, after)
+        w.label(after)
+
+    def parts(self) -> list[str]:
+        """Return the lines as components on all lanes."""
+        w, count = self.w, self.count
+        if count & (count - 1) == 0:
+            total = w.wave * count
+            whole = w.let(f"load <{total} x {self.item}>, ptr {self.staged}, align 64")
+            return self._parted(whole, total, count)
+        parts: list[str] = []
+        for part in range(count):
+            value = "poison"
+            for lane in range(w.wave):
+                where = w.at(self.staged, self.bytes * lane + self.element.bytes * part)
+                one = w.let(f"load {self.item}, ptr {where}")
+                value = w.let(f"insertelement {w.vector(self.item)} {value}, {self.item} {one}, i32 {lane}")
+            parts.append(value)
+        return parts
+
+    def _parted(self, whole: str, total: int, count: int) -> list[str]:
+        """Return every `count`-th item from each start, by parting even from odd."""
+        if count == 1:
+            return [whole]
+        type_, half = f"<{total} x {self.item}>", total // 2
+        sides: list[list[str]] = []
+        for start in (0, 1):
+            order = ", ".join(f"i32 {index}" for index in range(start, total, 2))
+            side = self.w.let(f"shufflevector {type_} {whole}, {type_} poison, <{half} x i32> <{order}>")
+            sides.append(self._parted(side, half, count // 2))
+        return [part for pair in zip(*sides, strict=True) for part in pair]
+
+    def put_parts(self, parts: Sequence[str]) -> None:
+        """Write components on all lanes as lines."""
+        w, count = self.w, self.count
+        if count & (count - 1) == 0:
+            whole = self._joined(list(parts), w.wave)
+            w.do(f"store <{w.wave * count} x {self.item}> {whole}, ptr {self.staged}, align 64")
+            return
+        for part, value in enumerate(parts):
+            for lane in range(w.wave):
+                one = w.let(f"extractelement {w.vector(self.item)} {value}, i32 {lane}")
+                where = w.at(self.staged, self.bytes * lane + self.element.bytes * part)
+                w.do(f"store {self.item} {one}, ptr {where}")
+
+    def _joined(self, parts: list[str], lanes: int) -> str:
+        if len(parts) == 1:
+            return parts[0]
+        half = len(parts) // 2
+        even = self._joined(parts[0::2], lanes)
+        odd = self._joined(parts[1::2], lanes)
+        total = lanes * half
+        type_ = f"<{total} x {self.item}>"
+        order = ", ".join(f"i32 {index}, i32 {total + index}" for index in range(total))
+        return self.w.let(f"shufflevector {type_} {even}, {type_} {odd}, <{2 * total} x i32> <{order}>")
+
+    def value_parts(self, address: str) -> list[str]:
+        """Return a value's components as items of memory."""
+        parts = [self.w.load(address, self.element, part) for part in range(self.count)]
+        if self.element.bits == 1:
+            return [self.w.let(f"zext {self.w.vector('i1')} {part} to {self.w.vector('i8')}") for part in parts]
+        return parts
+
+    def put_value(self, address: str, parts: Sequence[str]) -> None:
+        """Write items of memory as a value."""
+        for number, part in enumerate(parts):
+            if self.element.bits == 1:
+                part = self.w.let(f"icmp ne {self.w.vector('i8')} {part}, zeroinitializer")
+            self.w.store(address, self.element, number, part)
+
+
+def _chunks(size: int) -> list[tuple[int, str]]:
+    """Return (offset, LLVM type) of the pieces that some bytes are moved in."""
+    pieces: list[tuple[int, str]] = []
+    at = 0
+    for width, type_ in ((16, "<2 x i64>"), (8, "i64"), (4, "i32"), (2, "i16"), (1, "i8")):
+        while size - at >= width:
+            pieces.append((at, type_))
+            at += width
+    return pieces
+
+
+__all__ = ["Mover"]
