@@ -93,6 +93,8 @@ def test_a_container_s_limit_counts(monkeypatch, tmp_path):
     assert available_bytes() == 1000
 
 
-@pytest.mark.parametrize("count, said", [(7, "7 B"), (1024, "1 KiB"), (3 * 2**29, "1.5 GiB"), (2**44, "16 TiB")])
+@pytest.mark.parametrize(
+    "count, said", [(7, "7 B"), (1024, "1 KiB"), (3 * 2**29, "1.5 GiB"), (2**44, "16 TiB"), (3 * 2**50, "3 PiB")]
+)
 def test_sizes_for_people(count, said):
     assert sized(count) == said

@@ -104,7 +104,7 @@ def memory_refusals(plans: Mapping[str, Plan]) -> tuple[Refusal, ...]:
 
 def sized(count: int) -> str:
     """Return a number of bytes for people: `3.1 GiB`."""
-    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+    for power, unit in ((5, "PiB"), (4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if count >= 1024**power:
             return f"{count / 1024**power:.3g} {unit}"
     return f"{count} B"
