@@ -19,6 +19,7 @@ from kinfolk.ir.types import BF16, F32, PointerType, ScalarType, VectorType
 from kinfolk.matrix import Atom, MatrixCatalog
 from kinfolk.parameters import Parameter
 from kinfolk_runtime.simulator import Simulator
+from kinfolk_runtime.simulator.engine import ENGINES, Engine
 
 
 def _importable(name: str) -> None:
@@ -84,8 +85,9 @@ class Toy:
 
     transpose = TRANSPOSE
 
-    def __init__(self, wave_size: int) -> None:
+    def __init__(self, wave_size: int, engine: Engine = "reference") -> None:
         self.wave = wave_size
+        self.engine: Engine = engine
         self.multiply = matrix_op(wave_size)
         self.arch = Arch(
             name=f"toy{wave_size}",
@@ -105,7 +107,8 @@ class Toy:
     def run(self, kernel: Kernel, *arguments: Any, grid: Sequence[int] = (1, 1, 1), seed: int = 0) -> None:
         """Launch on the simulator."""
         x, y, z = grid
-        Simulator().launch(kernel, (x, y, z), arguments, seed)
+        simulator = Simulator(engine=self.engine)
+        simulator.launch(kernel, (x, y, z), arguments, seed)
 
 
 def pointer(name: str, element: ScalarType, access: Any = "read", alignment: int = 0) -> Parameter:
@@ -113,16 +116,22 @@ def pointer(name: str, element: ScalarType, access: Any = "read", alignment: int
     return Parameter(name=name, type=PointerType(element), access=access, alignment=alignment or element.bytes)
 
 
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Both engines."""
+    return request.param
+
+
 @pytest.fixture(params=[32, 64], ids=["wave32", "wave64"])
-def toy(request: pytest.FixtureRequest) -> Toy:
-    """Both wave sizes."""
-    return Toy(request.param)
+def toy(request: pytest.FixtureRequest, engine: Engine) -> Toy:
+    """Both wave sizes, in both engines."""
+    return Toy(request.param, engine)
 
 
 @pytest.fixture
-def toy64() -> Toy:
-    """Waves of 64."""
-    return Toy(64)
+def toy64(engine: Engine) -> Toy:
+    """Waves of 64, in both engines."""
+    return Toy(64, engine)
 
 
 @pytest.fixture
