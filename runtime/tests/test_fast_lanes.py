@@ -86,15 +86,16 @@ CASES = [
 ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "fma", "sqrt", "exp2", "log2", "rcp", "rint", "fptrunc", "fpext"}
 """Ops that compute on floats: which of two NaNs they pass on, the algebra does not say."""
 EDGES = {
-    F32: (0, 1 << 31, 1, 0x007FFFFF, 0x00800000, 0x3F800000, 0x3F800001, 0x4B000000, 0x4B800001, 0x7F7FFFFF, 0x7F800000)
-    + (0xFF800000, 0x7FC00000, 0x7FA12345, 0xFFC54321, 0x43000000, 0xC2FC0000, 0x42FFFFFF, 0x4F000000, 0xCF000000)
-    + (0x38800000, 0x477FF000, 0x477FEFFF, 0x33000000, 0x33000001, 0x3F808000, 0x3F818000, 0x5F000000, 0x3FB504F3),
-    F64: (0, 1 << 63, 1, 0x7FF0000000000000, 0xFFF0000000000000, 0x7FF8000000000000, 0x7FF0000000000123)
-    + (0x3FF0000000000000, 0x47EFFFFFE0000000, 0x47EFFFFFF0000000, 0x36A0000000000000, 0x3690000000000000)
-    + (0x380FFFFFFFFFFFFF, 0x43E0000000000000, 0xC3E0000000000000, 0x41DFFFFFFFC00000, 0x3FE0000000000000),
-    F16: (0, 0x8000, 1, 0x03FF, 0x0400, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0x7D01, 0xFE55, 0x3C00),
-    BF16: (0, 0x8000, 1, 0x007F, 0x0080, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0x7FA1, 0x3F80),
+    F32: """0 80000000 1 7fffff 800000 3f800000 3f800001 4b000000 4b800001 7f7fffff 7f800000 ff800000 7fc00000 7fa12345
+         ffc54321 43000000 c2fc0000 42ffffff 4f000000 cf000000 38800000 477ff000 477fefff 33000000 33000001 3f808000
+         3f818000 5f000000 3fb504f3""",
+    F64: """0 8000000000000000 1 7ff0000000000000 fff0000000000000 7ff8000000000000 7ff0000000000123 3ff0000000000000
+         47efffffe0000000 47effffff0000000 36a0000000000000 3690000000000000 380fffffffffffff 43e0000000000000
+         c3e0000000000000 41dfffffffc00000 3fe0000000000000""",
+    F16: "0 8000 1 3ff 400 7bff 7c00 fc00 7e00 7d01 fe55 3c00",
+    BF16: "0 8000 1 7f 80 7f7f 7f80 ff80 7fc0 7fa1 3f80",
 }
+"""Storage bits in hexadecimal: zeros, denormals, halfway cases, limits of conversions, infinities, NaNs of both kinds."""
 
 
 def type_of(text: str):
@@ -113,7 +114,8 @@ def operands_of(random, type_, size: int):
     data = random.integers(0, 256, (*shape, element.bytes)).astype(np.uint8).view(unsigned)[..., 0]
     top = 1 << element.bits
     integer_edges = (0, 1, 2, 7, element.bits - 1, element.bits, top - 1, top - 2, top // 2, top // 2 - 1, top // 2 + 1)
-    edges = np.array(EDGES.get(element, integer_edges), np.uint64).astype(unsigned)
+    named = [int(bits, 16) for bits in EDGES.get(element, "").split()]
+    edges = np.array(named or integer_edges, np.uint64).astype(unsigned)
     chosen = random.integers(0, len(edges), shape)
     data = np.where(random.random(shape) < 0.4, edges[chosen], data)
     if element in (F32, F64):

@@ -5,6 +5,7 @@ Positions: op number k reads at 2k and writes at 2k + 1. A region's end is a pos
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
@@ -27,6 +28,7 @@ class _Place:
     size: int
     spans: list[tuple[int, int]]
     loose_end: int = 0
+    values: list[Value] = attrs.field(factory=list[Value])
 
     def meets(self, other: _Place) -> bool:
         """Whether both are there at one time."""
@@ -171,8 +173,8 @@ class Frame:
             if value in self._fixed:
                 continue
             end = max(self._used.get(value, 0) + 1, begin + 1)
-            place = _Place(slot_bytes(value.type, self._wave), [(begin, end)], max(self._held.get(value, 0), begin + 1))
-            self._places[value] = place
+            loose_end = max(self._held.get(value, 0), begin + 1)
+            self._places[value] = _Place(slot_bytes(value.type, self._wave), [(begin, end)], loose_end, [value])
 
     def _share(self) -> None:
         """Let values that may lie in one place do so: carried values with their results, then as preferred."""
@@ -210,9 +212,9 @@ class Frame:
         keep.spans += drop.spans
         keep.size = max(keep.size, drop.size)
         keep.loose_end = max(keep.loose_end, drop.loose_end)
-        for value, place in self._places.items():
-            if place is drop:
-                self._places[value] = keep
+        keep.values += drop.values
+        for value in drop.values:
+            self._places[value] = keep
 
     def _lay_out(self, begin: int) -> int:
         top = begin
@@ -221,20 +223,20 @@ class Frame:
                 self.offsets[value] = top
                 top += slot_bytes(value.type, self._wave)
         free: dict[int, list[int]] = {}
-        active: list[tuple[int, int, int]] = []
+        active: list[tuple[int, int, int]] = []  # a heap: the first to end comes first
         offsets: dict[int, int] = {}
         places = {id(place): place for place in self._places.values()}
-        for place in sorted(places.values(), key=lambda one: one.begin):
-            for one in [one for one in active if one[0] <= place.begin]:
-                free.setdefault(one[2], []).append(one[1])
-                active.remove(one)
+        for begin, _, place in sorted((one.begin, number, one) for number, one in enumerate(places.values())):
+            while active and active[0][0] <= begin:
+                _, offset, size = heapq.heappop(active)
+                free.setdefault(size, []).append(offset)
             if free.get(place.size):
                 offset = free[place.size].pop()
             else:
                 offset, top = top, top + place.size
             offsets[id(place)] = offset
             end = max(place.loose_end, *(end for _, end in place.spans))
-            active.append((end, offset, place.size))
+            heapq.heappush(active, (end, offset, place.size))
         for value, place in self._places.items():
             self.offsets[value] = offsets[id(place)]
         return top
