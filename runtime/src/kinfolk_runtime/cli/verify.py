@@ -113,8 +113,8 @@ def hint_of_length(found: Asked, names: tuple[str, ...], order_seeds: tuple[int,
     ]
     most = max((needed_bytes(plan) for plan in plans), default=0)
     if most > LONG:
-        runs = f"{len(plans)} scenarios of up to {sized(most)} in {len(order_seeds)} orders each"
-        say(f"{runs}: the simulator may take minutes; --scenario NAME and --order-seeds 0 are less", err=True)
+        runs = f"scenarios: {len(plans)}, of up to {sized(most)}, each in orders: {len(order_seeds)}"
+        say(f"{runs}. The simulator may take minutes; --scenario NAME and --order-seeds 0 are less", err=True)
 
 
 def _report(found: Asked, executor: str, engine: str, order_seeds: tuple[int, ...], names: tuple[str, ...]) -> Report:
