@@ -85,7 +85,7 @@ class Toy:
 
     transpose = TRANSPOSE
 
-    def __init__(self, wave_size: int, engine: Engine = "reference") -> None:
+    def __init__(self, wave_size: int, engine: Engine = "fast") -> None:
         self.wave = wave_size
         self.engine: Engine = engine
         self.multiply = matrix_op(wave_size)

@@ -338,7 +338,7 @@ def test_a_space_is_sampled_evenly_and_says_so(composed):
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (("--engine", "fast"), "no engine 'fast'; there is reference"),
+        (("--engine", "warp"), "no engine 'warp'; there is reference and fast"),
         (("--executor", "simulatr"), "Did you mean simulator?"),
         (("--sanitize", "race"), "no sanitizer 'race'"),
         (("--order-seeds", "0,-1"), "'0,-1' is no list of seeds"),

@@ -95,7 +95,7 @@ EDGES = {
     F16: "0 8000 1 3ff 400 7bff 7c00 fc00 7e00 7d01 fe55 3c00",
     BF16: "0 8000 1 7f 80 7f7f 7f80 ff80 7fc0 7fa1 3f80",
 }
-"""Storage bits in hexadecimal: zeros, denormals, halfway cases, limits of conversions, infinities, NaNs of both kinds."""
+"""Storage bits in hexadecimal: zeros, denormals, halves, limits of conversions, infinities, NaNs of both kinds."""
 
 
 def type_of(text: str):

@@ -266,7 +266,7 @@ def test_named_scenarios_run_alone(run):
 
 
 def test_an_unknown_engine_is_refused_by_name(run):
-    with pytest.raises(ValueError, match="engine is 'warp', known: reference"):
+    with pytest.raises(ValueError, match="engine is 'warp', known: reference, fast"):
         run(Family(), engine="warp")
 
 

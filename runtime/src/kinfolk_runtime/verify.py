@@ -29,13 +29,13 @@ from kinfolk_runtime.artifact import Artifact, CompiledKernel
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.executor import DEFAULT, Executor, executor_of
 from kinfolk_runtime.memory import memory_refusals
+from kinfolk_runtime.simulator.engine import ENGINES, Engine, Simulator
 
 if TYPE_CHECKING:
     from kinfolk.plan import Plan
     from kinfolk.plugins.composition import Composition
     from kinfolk.request import Request
 
-ENGINES = ("reference",)
 ORDER_SEEDS: Final = (0, 1, 2)
 """The orders of waves and workgroups that each scenario runs in: ascending under 0, drawn under others."""
 Started = Callable[[str, int], None]
@@ -47,7 +47,7 @@ def verify(
     flavor: str = DEFAULT_FLAVOR,
     *,
     executor: str | Executor = DEFAULT,
-    engine: str = "reference",
+    engine: str = "fast",
     scenarios: Iterable[str] | None = None,
     order_seeds: Sequence[int] = ORDER_SEEDS,
     started: Started | None = None,
@@ -90,7 +90,15 @@ def verify(
         if started:
             started(scenario.name, len(chosen))
         results.append(run_scenario(composition, artifact, scenario, runners))
-    return attrs.evolve(report, scenarios=tuple(results), kernels=kernel_reports(artifact.kernels))
+    ran = runners[0].executor
+    simulator = ran if isinstance(ran, Simulator) else None
+    return attrs.evolve(
+        report,
+        scenarios=tuple(results),
+        kernels=kernel_reports(artifact.kernels),
+        engine=simulator.engine if simulator else None,
+        notes=simulator.notes if simulator else (),
+    )
 
 
 def kernel_reports(kernels: Iterable[CompiledKernel]) -> tuple[KernelReport, ...]:
@@ -113,7 +121,7 @@ class Runner:
 
 
 def runners_of(
-    wanted: str | Executor = DEFAULT, engine: str = "reference", order_seeds: Sequence[int] = ORDER_SEEDS
+    wanted: str | Executor = DEFAULT, engine: str = "fast", order_seeds: Sequence[int] = ORDER_SEEDS
 ) -> tuple[Runner, ...]:
     """Return the simulator once per order seed, or another executor once. ValueError for no seed, unknown engines."""
     if engine not in ENGINES:
@@ -122,9 +130,7 @@ def runners_of(
         return (Runner(executor_of(wanted)),)
     if not order_seeds or any(type(seed) is not int or seed < 0 for seed in order_seeds):
         raise ValueError(f"order_seeds takes one or more Python ints of at least 0, got {order_seeds!r}")
-    from kinfolk_runtime.simulator.engine import Simulator
-
-    simulator = Simulator()
+    simulator = Simulator(engine=cast("Engine", engine))
     return tuple(Runner(simulator.with_order(seed), seed) for seed in dict.fromkeys(order_seeds))
 
 
@@ -246,4 +252,4 @@ def _comparisons(plan: Plan, memory: Mapping[str, Array], expected: Mapping[str,
         yield compare(name, plan.binding(name).dtype, memory[name], reference)
 
 
-__all__ = ["ORDER_SEEDS", "Runner", "kernel_reports", "run_scenario", "runners_of", "verify"]
+__all__ = ["ENGINES", "ORDER_SEEDS", "Runner", "kernel_reports", "run_scenario", "runners_of", "verify"]

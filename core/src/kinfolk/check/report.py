@@ -123,7 +123,8 @@ class KernelReport:
 class Report:
     """What became of a request: refused with reasons, or run on every scenario.
 
-    A run that compared nothing has failed.
+    A run that compared nothing has failed. `engine` is that of the simulator, None elsewhere; `notes` are what there is
+    to say about the run, such as kernels that another engine had to run.
     """
 
     family: str
@@ -135,6 +136,8 @@ class Report:
     scenarios: tuple[ScenarioReport, ...] = ()
     kernels: tuple[KernelReport, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    engine: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
@@ -172,6 +175,8 @@ class Report:
             "scenarios": [scenario.to_dict() for scenario in self.scenarios],
             "kernels": [kernel.to_dict() for kernel in self.kernels],
             "refusals": [_plain(refusal.to_dict()) for refusal in self.refusals],
+            "engine": self.engine,
+            "notes": list(self.notes),
         }
 
     def to_json(self) -> str:

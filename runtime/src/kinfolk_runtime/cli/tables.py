@@ -66,6 +66,8 @@ def print_report(report: Report) -> None:
         print_table(title, columns, rows)
     for line in _found(report):
         say(line)
+    for note in report.notes:
+        say(note)
     print_refusals(refusal_rows(report.refusals))
     say(_verdict(report))
 

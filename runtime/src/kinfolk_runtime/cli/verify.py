@@ -55,7 +55,7 @@ def _sanitize(ctx: click.Context, parameter: click.Parameter, value: str) -> str
 @arch_option
 @flavor_option
 @click.option("--executor", default="simulator", show_default=True, callback=_executor, help="What runs the kernels.")
-@click.option("--engine", default="reference", show_default=True, callback=_engine, help="The simulator's engine.")
+@click.option("--engine", default="fast", show_default=True, callback=_engine, help="The simulator's engine.")
 @click.option(
     "--order-seeds",
     default="0,1,2",

@@ -60,9 +60,9 @@ class Simulator:
     name = "simulator"
     target: str | None = None
 
-    def __init__(self, order_seed: int = 0, *, engine: Engine = "reference", threads: int | None = None) -> None:
-        """`engine`: "fast" runs compiled functions of the ops where it has them, with the same results; on `threads`
-        threads, by default one per core.
+    def __init__(self, order_seed: int = 0, *, engine: Engine = "fast", threads: int | None = None) -> None:
+        """`engine`: "fast" runs compiled functions of the ops where it has them, "reference" numpy alone; the results
+        are the same. `threads`: how many run workgroups in the fast engine, by default one per core.
         """
         if engine not in ENGINES:
             raise ValueError(f"engine is {engine!r}, known: {', '.join(ENGINES)}")
@@ -71,7 +71,7 @@ class Simulator:
         self._programs: WeakKeyDictionary[Kernel, Program] = WeakKeyDictionary()
         self._fast: FastEngine | None = None
         self._notes: dict[str, None] = {}
-        if engine == "fast":
+        if engine == "fast":  # a program is made when a kernel first runs
             from kinfolk_runtime.simulator.fast.engine import FastEngine
 
             self._fast = FastEngine(threads)
@@ -134,7 +134,7 @@ class Simulator:
             return None
         prepared = self._fast.prepare(kernel)
         if prepared.program is None:
-            self._notes[f"{kernel.name} runs on the reference engine: the fast one has no {prepared.reason}"] = None
+            self._notes[f"{kernel.name} runs on the reference engine: {prepared.reason}"] = None
             return None
         return prepared
 

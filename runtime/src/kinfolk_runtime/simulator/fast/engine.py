@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.ir.value import Kernel, Operation
+from kinfolk_runtime.simulator.fast.library import HostCodeError
 from kinfolk_runtime.simulator.fast.machine import Machine, Records
 from kinfolk_runtime.simulator.fast.program import FastProgram, Unsupported
 from kinfolk_runtime.simulator.space import AddressSpace
@@ -53,7 +54,9 @@ class FastEngine:
             try:
                 known = Prepared(FastProgram(kernel))
             except Unsupported as unsupported:
-                known = Prepared(None, str(unsupported))
+                known = Prepared(None, f"the fast one has no {unsupported}")
+            except HostCodeError as missing:
+                known = Prepared(None, f"no code for this host can be made ({missing})")
             self._prepared[kernel] = known
         return known
 

@@ -213,7 +213,8 @@ def _read_from(
 def exchanged(writer: OpWriter, parts: Sequence[str], element: str, lanes: Any, components: Any) -> list[str]:
     """Return components whose lane l holds component `components[c, l]` of lane `lanes[c, l]`."""
     result: list[str] = []
-    for lane_row, component_row in zip(np.asarray(lanes), np.asarray(components), strict=True):
+    lane_rows, component_rows = cast("Any", np.asarray(lanes)), cast("Any", np.asarray(components))
+    for lane_row, component_row in zip(lane_rows, component_rows, strict=True):
         whole = ""
         for number in np.unique(component_row):
             moved = _shuffled(writer, parts[int(number)], element, lane_row)

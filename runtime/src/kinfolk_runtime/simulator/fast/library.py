@@ -12,7 +12,8 @@ import tempfile
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from types import ModuleType
+from typing import Any, Final, cast
 
 from kinfolk_runtime.simulator.fast.text import NAME, OpText
 from kinfolk_runtime.storage import storage_root
@@ -20,6 +21,10 @@ from kinfolk_runtime.storage import storage_root
 ENTRY: Final = "run_workgroups"
 _FORMAT: Final = 1
 """Counted up when an object's meaning changes without its text."""
+
+
+class HostCodeError(Exception):  # never leaves the simulator: the kernel runs in the reference engine
+    """This host has no LLVM, or one that cannot compile for it."""
 
 
 class HostLibrary:
@@ -38,17 +43,20 @@ class HostLibrary:
         with self._lock:
             missing = [wanted[name] for name in sorted(wanted) if name not in self._addresses]
             if missing:
-                self._load(missing, support)
+                try:
+                    self._load(missing, support)
+                except (ImportError, OSError, RuntimeError) as error:
+                    raise HostCodeError(str(error)) from error
             return {name: self._addresses[name] for name in wanted}
 
     def _start(self) -> None:
-        import llvmlite.binding as llvm
-
+        llvm = _llvm()
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-        features += ",-prefer-256-bit"
         target = llvm.Target.from_default_triple()
+        if target.name == "x86-64":
+            features += ",-prefer-256-bit"
         self._machine = target.create_target_machine(
             cpu=cpu, features=features, opt=2, codemodel="jitdefault", jit=True
         )
@@ -57,10 +65,9 @@ class HostLibrary:
         self._identity = f"{_FORMAT} llvm {llvm.llvm_version_info} {cpu} {features}"
 
     def _load(self, missing: list[OpText], support: Mapping[str, str]) -> None:
-        import llvmlite.binding as llvm
-
         if self._engine is None:
             self._start()
+        engine = cast("Any", self._engine)
         source = module_text(missing, support)
         digest = hashlib.sha256(f"{self._identity}\n{source}".encode()).hexdigest()
         kept = storage_root() / "simulator" / f"{digest[:40]}.o"
@@ -69,14 +76,13 @@ class HostLibrary:
         except OSError:
             data = self._compiled(source)
             _keep(kept, data)
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-        self._engine.finalize_object()
+        engine.add_object_file(_llvm().ObjectFileRef.from_data(data))
+        engine.finalize_object()
         for text in missing:
-            self._addresses[text.name] = self._engine.get_function_address(text.name)
+            self._addresses[text.name] = engine.get_function_address(text.name)
 
     def _compiled(self, source: str) -> bytes:
-        import llvmlite.binding as llvm
-
+        llvm = _llvm()
         module = llvm.parse_assembly(source)
         module.verify()
         tuning = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -85,6 +91,13 @@ class HostLibrary:
         passes = llvm.create_pass_builder(self._machine, tuning)
         passes.getModulePassManager().run(module, passes)
         return self._machine.emit_object(module)
+
+
+def _llvm() -> Any:
+    """Return llvmlite's binding, which has no types."""
+    import llvmlite.binding
+
+    return cast("Any", cast("ModuleType", llvmlite.binding))
 
 
 LIBRARY: Final = HostLibrary()

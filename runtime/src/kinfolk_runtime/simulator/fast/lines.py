@@ -5,7 +5,7 @@ A lane's data is copied whole to its line in the scratch, then the lines are par
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kinfolk.ir.llvm_lanes import storage_type
 from kinfolk.ir.types import ScalarType
@@ -39,7 +39,11 @@ class Mover:
 
     def lines_from_memory(self) -> None:
         """Copy every lane's data to its line."""
-        self._each_lane(lambda address, line: self._copy(line, address))
+
+        def fetch(address: str, line: str) -> None:
+            self._copy(line, address)
+
+        self._each_lane(fetch)
 
     def lines_to_memory(self) -> None:
         """Copy every lane's line to its address, in order of lanes."""
@@ -83,9 +87,8 @@ class Mover:
             part = self.w.let(f"load {type_}, ptr {self.w.at(source, at)}, align 1")
             self.w.do(f"store {type_} {part}, ptr {self.w.at(target, at)}, align 1")
 
-    def _each_lane(self, body: object) -> None:
+    def _each_lane(self, body: Callable[[str, str], None]) -> None:
         """Write a loop over lanes, some at a time; `body(address, line)` writes one."""
-        assert callable(body)
         w = self.w
         before, round_, after = w.fresh("before"), w.fresh("lanes"), w.fresh("after")
         addresses, lines = w.at(self.scratch, ADDRESSES), self.staged

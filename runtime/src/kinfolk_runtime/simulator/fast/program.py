@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from kinfolk.ir.meaning import Control, LaneFunction, LanePermutation, Matrix, MemoryAccess, ScheduleMarker
 from kinfolk.ir.numpy_lanes import NumpyAlgebra
-from kinfolk.ir.types import BufferType, DataType, PointerType, Type, ViewType, component_count
+from kinfolk.ir.types import BufferType, DataType, PointerType, Type, ViewType, component_count, element_type
 from kinfolk.ir.value import Kernel, Operation, Region, Value
 from kinfolk_runtime.simulator.fast import control_ops, lane_ops, memory_ops, products, workgroup_ops
 from kinfolk_runtime.simulator.fast.lane_ops import LaneText, UnknownPermutation
-from kinfolk_runtime.simulator.fast.layout import STAGED, component_bytes, slot_bytes, value_bytes
+from kinfolk_runtime.simulator.fast.layout import SPARE_BYTES, STAGED, component_bytes, value_bytes
 from kinfolk_runtime.simulator.fast.library import LIBRARY
 from kinfolk_runtime.simulator.fast.memory_ops import UnknownAccess
 from kinfolk_runtime.simulator.fast.products import UnknownMatrix
@@ -116,8 +116,7 @@ class FastProgram:
         origins = known.origins
         if origins and all(one == (origins[0][0], origins[0][1] + n) for n, one in enumerate(origins)):
             source = op.operands[origins[0][0]]
-            element = cast("DataType", source.type)
-            scalar = element if component_count(element) == 1 else cast("Any", element).element
+            scalar = element_type(source.type)
             self._aliases[result] = (source, origins[0][1] * component_bytes(scalar, self.wave_size))
             return
         assert known.text is not None
@@ -167,7 +166,7 @@ class FastProgram:
                 return
             case _:
                 raise UnknownAccess(f"{op.name}: {meaning.action} in {meaning.space} memory")
-        self.scratch_bytes = max(self.scratch_bytes, memory_ops.SPARE_BYTES * self.wave_size)
+        self.scratch_bytes = max(self.scratch_bytes, SPARE_BYTES * self.wave_size)
         self._texts[op] = text
 
     def _survey_control(self, op: Operation, meaning: Control) -> None:
@@ -364,4 +363,4 @@ def _root_access(value: Value, kernel: Kernel) -> str:
     return "readwrite"
 
 
-__all__ = ["FastProgram", "Unsupported", "slot_bytes"]
+__all__ = ["FastProgram", "Unsupported"]

@@ -247,15 +247,13 @@ def in_parallel(moves: Sequence[Move], spare: Callable[[int], int]) -> list[Move
 
     No source lies partly in a target. `spare(size)` gives a place for what would be overwritten too early.
     """
-    pending = [move for move in moves if move[0] != move[1]]
+    pending: list[Move] = [move for move in moves if move[0] != move[1]]
     result: list[Move] = []
     while pending:
-        ready = next(
-            (move for move in pending if not any(_overwrites(move, one) for one in pending if one != move)), None
-        )
-        if ready is not None:
-            result.append(ready)
-            pending.remove(ready)
+        ready = [move for move in pending if not any(_overwrites(move, one) for one in pending if one != move)]
+        if ready:
+            result.append(ready[0])
+            pending.remove(ready[0])
             continue
         target, _, size = pending[0]
         kept = spare(size)
