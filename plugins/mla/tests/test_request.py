@@ -80,7 +80,7 @@ OUT_OF_RANGE = {
     "num_pages": (-1, 0),
     "page_size": (0, 1),
     "total_q": (4, 3),
-    "scale": (0.0, 2.0**-126),
+    "scale": (2.0**-126, 2.0**-125),
     "dtype": ("i32", "f8E4M3FN"),
 }
 

@@ -101,7 +101,8 @@ def leverage(scores: Floats, pull: Floats) -> Floats:
     if not keys:
         return np.zeros(heads)
     order = np.argsort(scores, axis=1, kind="stable")
-    ordered = np.take_along_axis(scores, order, axis=1).astype(np.float32)
+    with np.errstate(over="ignore"):  # scores past f32 are one score there
+        ordered = np.take_along_axis(scores, order, axis=1).astype(np.float32)
     first = np.ones((heads, keys), bool)
     first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     starts = np.flatnonzero(first)

@@ -19,7 +19,12 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 ABSOLUTE_GATE, RELATIVE_GATE, PEAK_GATE, LSE_GATE = 4e-2, 2e-2, 2e-2, 1.7e-2
-"""No tolerance is wider: |err| <= 4e-2 + 2e-2 |ref| per element and 2e-2 of a token's largest |ref|; LSE 1.7e-2."""
+"""No tolerance is wider: |err| <= 4e-2 + 2e-2 |ref| per element and 2e-2 of a token's largest |ref|; LSE 1.7e-2, beside
+what f32 takes of huge scores (`tolerances`).
+"""
+
+DEVIATIONS: Final = 5.0
+"""n roundings in a sum exceed 5 sqrt(n) u times the sum of magnitudes with a chance below 2 exp(-5^2 / 2) = 8e-6."""
 
 SCORE_ROUNDINGS: Final = 8
 """Roundings from a raw score to its weight: scale, scale * log2 e, difference, product, exp2, hardware errors."""
@@ -151,6 +156,11 @@ def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Fl
     order LSE errs by e as well. A weight's normalisation errs by 2 e + n u_f32 with n keys summed; an accumulator takes
     one rescale per page at most, 3 roundings each. LSE adds n roundings of the sum, and is itself rounded at its own
     size. The sum is one of weights before they are rounded to the cache's type, a rounding that LSE has no room for.
+
+    A large scale makes scores, and what f32 rounds off them, larger than any fixed gate of LSE. Beside the gate are
+    taken 4 roundings of an f32 of the LSE's own size, and of the score what its roundings come to at most in all
+    likelihood, 5 sqrt(latent + rope + 8) u_f32 * spread (Higham and Mary, A new approach to probabilistic rounding
+    error analysis, 2019, theorem 3.1): a fifth of e. It stays below the gate's half up to a spread of 1100 nats.
     """
     unit = unit_roundoff("f32")
     score = score_error(request, found)
@@ -166,9 +176,10 @@ def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Fl
     out = out.at_most(ABSOLUTE_GATE + RELATIVE_GATE * size).at_most(PEAK_GATE * size.max(initial=0.0))
     if not num_keys:
         return out.bound, np.zeros_like(found.lse)
-    # An f32 near the LSE of huge scores is coarser than any fixed gate: 4 of its roundings are taken beside it.
     own = 4.0 * unit * np.abs(found.lse)
-    lse = Tolerance(score + (num_keys + SCORE_ROUNDINGS) * unit).at_most(LSE_GATE)
+    width = request.kv_lora_rank + request.rope_dim
+    likely = DEVIATIONS * np.sqrt(width + SCORE_ROUNDINGS) * unit * found.spread
+    lse = Tolerance(score + (num_keys + SCORE_ROUNDINGS) * unit).at_most(LSE_GATE + likely)
     return out.bound, lse.bound + own
 
 

@@ -26,8 +26,10 @@ FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.ki
 MODEL: Final[Mapping[str, int]] = {"kv_lora_rank": 512, "rope_dim": 64, "nope_dim": 128, "v_dim": 128}
 """The widths of DeepSeek-V2, V3 and Kimi-K2."""
 
-SCALE: Final = ExactFloat(minimum=2.0**-126, maximum=2.0**126)
-"""Scales that are normal as f32 and stay finite when multiplied by log2 e."""
+SCALE: Final = ExactFloat(minimum=2.0**-125, maximum=2.0**126)
+"""Scales that, multiplied by log2 e, are normal as f32 and finite, and take the lowest f32 more than 8 from any score
+near 0: a running maximum that starts there is left at the first key, whatever a rescale waits for.
+"""
 
 
 @attrs.frozen(kw_only=True)

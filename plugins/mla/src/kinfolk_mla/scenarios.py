@@ -129,7 +129,7 @@ def _inputs(
     rows = Rows(request, query, tuple(generator.standard_normal((length, width), np.float32) for length in lengths))
     change(rows)
     slots = [-(-length // request.page_size) for length in lengths]
-    order = generator.permutation(request.num_pages)[: sum(slots)]
+    order = generator.choice(request.num_pages, sum(slots), replace=False)  # a cache has more pages than are drawn
     pages = np.split(order, np.cumsum(slots)[:-1])
     table = np.full((request.num_seqs, -(-request.max_seqlen_k // request.page_size) + SPARE_SLOTS), -1, np.int32)
     cache = {
