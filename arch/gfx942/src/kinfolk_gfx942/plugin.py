@@ -33,6 +33,7 @@ def arch() -> Arch:
         matrix=matrix_catalog(),
         ops=ops.OPS,
         lacking=legality.lacking("gfx942", (op.name for op in (*CORE_OPS, *ops.OPS))),
+        bounds={"workgroup_threads": "max_workgroup_size", "workgroup_bytes": "lds_bytes"},
         lower_kernel=lower_kernel,
         read_usage=resources.read_usage,
     )

@@ -35,6 +35,7 @@ def arch() -> Arch:
         ops=ops.OPS,
         roles=ops.ROLES,
         lacking=legality.lacking("gfx950", (op.name for op in (*CORE_OPS, *ops.OPS))),
+        bounds={"workgroup_threads": "max_workgroup_size", "workgroup_bytes": "lds_bytes"},
         lower_kernel=lower_kernel,
         read_usage=resources.read_usage,
     )

@@ -9,12 +9,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kinfolk.errors import IllegalOp, InternalError, IRError
-from kinfolk.ir.meaning import Control
+from kinfolk.ir.meaning import Control, MemoryAccess
 from kinfolk.ir.op import Attribute, OpDef, OpTable
-from kinfolk.ir.types import F32, I1, DataType, ScalarType, Type, VectorType, element_type
+from kinfolk.ir.types import F32, I1, BufferType, DataType, ScalarType, Type, VectorType, element_type
 from kinfolk.ir.value import Kernel, Location, Operation, Region, Value
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _IR_FOLDER = str(Path(__file__).parent)
 _local = threading.local()
+ALLOCATION_ALIGNMENT: Final = 16
+"""Where allocations of workgroup memory begin: at multiples of so many bytes."""
 
 
 def current_builder() -> Builder:
@@ -244,13 +246,14 @@ def build_kernel(
     """Build a kernel for `arch` by calling `body` with one value per parameter, then verify it.
 
     `block` is the number of threads of a workgroup, a whole number of waves. Raises `IllegalOp` for an op the arch
-    lacks and `IRError` for a broken rule, at the line that builds it.
+    lacks and `IRError` for a broken rule, a bound of the arch included, at the line that builds it.
     """
     from kinfolk.ir.ops.control import RETURN
     from kinfolk.ir.verify import verify
 
     if block % arch.wave_size or block <= 0:
         raise IRError(f"{name}: block is {block} threads, a whole number of waves of {arch.wave_size} is needed")
+    _expect_within(name, "block in threads", block, arch, "workgroup_threads")
     builder = Builder(arch.op_table, arch.name, arch.lacks, arch.roles)
     region = Region(tuple(parameter_type(parameter) for parameter in parameters))
     outer = getattr(_local, "builder", None)
@@ -271,7 +274,28 @@ def build_kernel(
         attributes=dict(attributes or {}),
     )
     verify(kernel)
+    _expect_within(name, "workgroup memory in bytes", workgroup_bytes(kernel), arch, "workgroup_bytes")
     return kernel
+
+
+def workgroup_bytes(kernel: Kernel) -> int:
+    """Return the bytes of workgroup memory that a kernel allocates, each allocation at a multiple of 16."""
+    total = 0
+    for op in kernel.walk():
+        meaning = op.definition.meaning
+        if isinstance(meaning, MemoryAccess) and meaning.action == "allocate":
+            (result,) = op.results
+            assert isinstance(result.type, BufferType)
+            total = -(-total // ALLOCATION_ALIGNMENT) * ALLOCATION_ALIGNMENT + result.type.bytes
+    return total
+
+
+def _expect_within(name: str, what: str, value: int, arch: Arch, bound: str) -> None:
+    """Raise IRError where a kernel is past a bound that its arch declares."""
+    declared = arch.bound(bound)
+    if declared is not None and value > declared[1]:
+        fact, most = declared
+        raise IRError(f"{name}: {what} is {value}, {arch.name} has at most {most} ({fact})")
 
 
 def parameter_type(parameter: Parameter) -> Type:

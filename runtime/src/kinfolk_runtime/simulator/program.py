@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kinfolk.errors import InternalError
+from kinfolk.ir.builder import ALLOCATION_ALIGNMENT, workgroup_bytes
 from kinfolk.ir.meaning import (
     Control,
     LaneFunction,
@@ -29,7 +30,6 @@ from kinfolk_runtime.simulator.workgroup import Allocation, workgroup_access
 
 Step = Callable[[Wave], None]
 Stop = Callable[[Wave], Stops]
-_ALLOCATION_ALIGNMENT = 16
 
 
 class Program:
@@ -144,7 +144,7 @@ class Program:
     def _allocate(self, op: Operation) -> None:
         (result,) = op.results
         assert isinstance(result.type, BufferType)
-        begin = -(-self.workgroup_bytes // _ALLOCATION_ALIGNMENT) * _ALLOCATION_ALIGNMENT
+        begin = -(-self.workgroup_bytes // ALLOCATION_ALIGNMENT) * ALLOCATION_ALIGNMENT
         number = len(self._allocations)
         self._allocations[result] = Allocation(f"workgroup allocation {number} ({result.type})", result.type, begin)
         self.workgroup_bytes = begin + result.type.bytes
@@ -175,18 +175,6 @@ class Program:
 
     def _yields(self, region: Region) -> Sequence[int]:
         return [self._slot(value) for value in region.operations[-1].operands]
-
-
-def workgroup_bytes(kernel: Kernel) -> int:
-    """Return the bytes of workgroup memory that a kernel allocates, each allocation 16-byte aligned."""
-    total = 0
-    for op in kernel.walk():
-        meaning = op.definition.meaning
-        if isinstance(meaning, MemoryAccess) and meaning.action == "allocate":
-            (result,) = op.results
-            assert isinstance(result.type, BufferType)
-            total = -(-total // _ALLOCATION_ALIGNMENT) * _ALLOCATION_ALIGNMENT + result.type.bytes
-    return total
 
 
 __all__ = ["Program", "workgroup_bytes"]

@@ -252,14 +252,14 @@ def fma(m: Any, a: Any, b: Any, c: Any) -> Any:
 @lane_op("core.fmax", "a b", rules.same_float, intrinsic("maxnum", flags="nnan"))
 def fmax(m: Any, a: Any, b: Any) -> Any:
     """The larger of two numbers; neither may be NaN, so that no operand needs to be made canonical first."""
-    m.require(a.eq(a) & b.eq(b), "NaN in fmax")
+    m.require(a.eq(a) & b.eq(b), "NaN in fmax; an input may hold a NaN or an infinity, or a sum left f32")
     return m.where(a > b, a, b)
 
 
 @lane_op("core.fmin", "a b", rules.same_float, intrinsic("minnum", flags="nnan"))
 def fmin(m: Any, a: Any, b: Any) -> Any:
     """The smaller of two numbers; neither may be NaN."""
-    m.require(a.eq(a) & b.eq(b), "NaN in fmin")
+    m.require(a.eq(a) & b.eq(b), "NaN in fmin; an input may hold a NaN or an infinity, or a sum left f32")
     return m.where(a < b, a, b)
 
 
