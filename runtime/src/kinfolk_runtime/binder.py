@@ -16,11 +16,12 @@ import numpy.typing as npt
 from kinfolk.arch import Arch
 from kinfolk.errors import BindError, KinfolkError
 from kinfolk.expr import Scope
+from kinfolk.fields import shown
 from kinfolk.ir.value import Kernel
 from kinfolk.plan import Binding, Launch, Plan
 from kinfolk.spec import Spec
 from kinfolk_runtime.content import check_content
-from kinfolk_runtime.executor import Executor, Work, executor_of, mismatch
+from kinfolk_runtime.executor import Executor, Work, executor_of, mismatch, run_contained
 from kinfolk_runtime.launching import check_kernel, check_launch
 from kinfolk_runtime.simulator.buffers import Buffer
 from kinfolk_runtime.steps import check_source
@@ -78,7 +79,7 @@ class Bound:
             grid = self.plan.grid(launch, self.tensors)
             if 0 not in grid:
                 work = Work(kernel=bound.kernel, compiled=bound.compiled, grid=grid, arguments=self._arguments(launch))
-                self.executor.run(work)
+                run_contained(self.executor, work)
         return {name: self.tensors[name].array for name in self.plan.outputs}
 
     def status(self) -> dict[str, int]:
@@ -203,11 +204,18 @@ def _kernels(plan: Plan, compiled: tuple[CompiledKernel, ...] | None, compositio
     return tuple(_Bound(kernel=one.kernel, compiled=one) for one in compiled)
 
 
+def _word(name: object) -> str:
+    return name if isinstance(name, str) else shown(name)
+
+
 def _bound_tensors(plan: Plan, given: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return a checked tensor per binding: those given, then those allocated."""
     names = [binding.name for binding in plan.bindings]
-    if unknown := sorted(set(given) - set(names)):
-        raise BindError(f"no tensor is named {', '.join(unknown)}; the plan binds {', '.join(names)}.")
+    if not isinstance(cast("object", given), Mapping):
+        kind = type(cast("object", given)).__name__
+        raise BindError(f"tensors are passed by name, in a mapping, got a {kind}; the plan binds {', '.join(names)}.")
+    if unknown := [_word(name) for name in given if name not in names]:
+        raise BindError(f"no tensor is named {', '.join(sorted(unknown))}; the plan binds {', '.join(names)}.")
     missing = [binding.name for binding in plan.bindings if binding.role == "input" and binding.name not in given]
     if missing:
         raise BindError(f"input {', '.join(missing)} is missing; the plan takes {', '.join(names)}.")

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import attrs
 
 from kinfolk.arch import Arch
-from kinfolk.errors import PluginError
+from kinfolk.errors import KinfolkError, PluginError
+from kinfolk.fields import shown
 from kinfolk.ir.value import Kernel
+from kinfolk.plugins.containment import WrongAnswerError, contained
 
 if TYPE_CHECKING:
     from kinfolk_runtime.artifact import CompiledKernel
@@ -42,9 +44,15 @@ class Executor(Protocol):
 
 
 def executor_of(wanted: Executor | str | None) -> Executor:
-    """Return an executor: itself, the plugin of that name made anew, or the simulator. Raises PluginError."""
+    """Return an executor: itself, the plugin of that name made anew, or the simulator.
+
+    Raises PluginError where the plugin makes none, and TypeError for what is none.
+    """
     if wanted is not None and not isinstance(wanted, str):
-        return wanted
+        try:
+            return _executor(wanted)
+        except WrongAnswerError as error:
+            raise TypeError(f"executor takes an Executor, a plugin's name or None; {error}") from None
     name = wanted or DEFAULT
     if name == DEFAULT:
         from kinfolk_runtime.simulator.plugin import executor
@@ -56,7 +64,22 @@ def executor_of(wanted: Executor | str | None) -> Executor:
     make: Any = getattr(plugin, "executor", None) if isinstance(plugin, ModuleType) else plugin
     if not callable(make):
         raise PluginError(f"the executor plugin {name} is neither a callable nor a module with one named executor")
-    return cast("Callable[[], Executor]", make)()
+    return contained(f"executor {name}", "entry point", cast("Callable[[], Any]", make), take=_executor)
+
+
+def _executor(found: Any) -> Executor:
+    """Return what has the parts of an executor; else raise WrongAnswerError."""
+    target = getattr(found, "target", found)
+    if not (callable(getattr(found, "run", None)) and type(getattr(found, "name", None)) is str):
+        raise WrongAnswerError(f"{shown(found)} has no method run and no name")
+    if not (target is None or type(target) is str):
+        raise WrongAnswerError(f"{shown(found)} has the target {shown(target)}, it is a target id or None")
+    return found
+
+
+def run_contained(executor: Executor, work: Work) -> None:
+    """Run one launch; what an executor raises that is no error of kinfolk's is a HookFault that names it."""
+    contained(f"executor {executor.name}", "run", executor.run, work, take=lambda _: None, passing=(KinfolkError,))
 
 
 def mismatch(executor: Executor, arch: Arch) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 import attrs
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from kinfolk.check.element import numpy_dtype
 from kinfolk.errors import BindError
 from kinfolk.ir.types import SCALARS
+from kinfolk.plugins.faults import sentence_of
 
 DTYPES: Final[dict[str, np.dtype[Any]]] = {name: numpy_dtype(name) for name in SCALARS}
 """The numpy dtype of each element type; integers are signed here, since page ids and offsets are."""
@@ -81,21 +82,30 @@ def _mended(found: np.dtype[Any], dtype: str) -> str:
 
 
 def _array(name: str, value: Any) -> npt.NDArray[Any]:
-    if isinstance(value, np.ndarray):
-        return cast("npt.NDArray[Any]", value)
-    if hasattr(value, "__array_interface__"):
-        return np.asarray(value)
-    if hasattr(value, "__dlpack__"):
+    kind = cast("Callable[[object], type]", type)(value)
+    if kind is np.ndarray:
+        return value
+    if issubclass(kind, np.ma.MaskedArray):
+        raise BindError(f"{name} is a masked array, and no kernel sees a mask. Fill it: pass `.filled(value)`.")
+    try:
+        has_interface = issubclass(kind, np.ndarray) or hasattr(value, "__array_interface__")
+        has_dlpack = not has_interface and hasattr(value, "__dlpack__")
+        if has_interface:
+            return np.asarray(value)
+    except Exception as error:
+        raise BindError(
+            f"{name}: its array interface cannot be read: {sentence_of(error)}. Pass a numpy array."
+        ) from error
+    if has_dlpack:
         try:
             return np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        except Exception as error:
             raise BindError(
                 f"{name}: numpy does not take it through DLPack ({error}). Pass host memory; view bf16 and fp8 "
                 f"as integers there and as their ml_dtypes dtype here."
             ) from error
     raise BindError(
-        f"{name} is a {type(value).__name__}, a numpy array or anything with __array_interface__ or __dlpack__ is "
-        f"needed."
+        f"{name} is a {kind.__name__}, a numpy array or anything with __array_interface__ or __dlpack__ is needed."
     )
 
 

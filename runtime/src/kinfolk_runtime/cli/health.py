@@ -12,6 +12,7 @@ import attrs
 
 from kinfolk._version import __version__
 from kinfolk.errors import KinfolkError, ToolError
+from kinfolk.plugins.faults import HookFault
 from kinfolk_runtime.storage import storage_root
 from kinfolk_runtime.toolchains.llvm20 import REMEDY as INSTALL_LLVM20
 
@@ -59,7 +60,7 @@ def health(rows: Iterable[Row]) -> Iterator[Check]:
 
     plugins = tuple(rows)
     yield _python()
-    yield Check(group="host", name="storage", found=str(storage_root()))
+    yield _storage()
     for note in catalog().notes:
         yield Check(group="host", name="note", found=note)
     ours = _ours()
@@ -76,8 +77,9 @@ def health(rows: Iterable[Row]) -> Iterator[Check]:
     for row in plugins:
         if row.kind == "arch" and row.state == "ok":
             yield _target(row.name)
-    executors = [row.name for row in plugins if row.kind == "executor" and row.state == "ok"]
-    if not executors:
+    executors = [_executor(row.name) for row in plugins if row.kind == "executor" and row.state == "ok"]
+    yield from executors
+    if not any(check.state == "ok" for check in executors):
         yield Check(
             group="executor",
             name="any",
@@ -87,6 +89,24 @@ def health(rows: Iterable[Row]) -> Iterator[Check]:
             remedy="Install kinfolk-runtime again: it brings the simulator.",
         )
     yield from _tools()
+
+
+def _storage() -> Check:
+    try:
+        return Check(group="host", name="storage", found=str(storage_root()))
+    except KinfolkError as error:
+        return Check(group="host", name="storage", state="broken", required=True, remedy=str(error))
+
+
+def _executor(name: str) -> Check:
+    """Return whether an executor's plugin makes one, which no single one must."""
+    from kinfolk_runtime.executor import executor_of
+
+    try:
+        made = executor_of(name)
+    except KinfolkError as error:
+        return Check(group="runs", name=name, state="broken", remedy=str(error))
+    return Check(group="runs", name=name, found=f"kernels for {made.target or 'any arch'}")
 
 
 def _python() -> Check:
@@ -182,7 +202,8 @@ def _toolchain(row: Row, usable: list[Toolchain]) -> Check:
         taken = " and ".join(toolchain.flavors) or "no flavor that is known"
         found = f"{toolchain.build}, takes {taken}"
     except KinfolkError as error:
-        return Check(group="llvm", name=row.name, state="missing", remedy=str(error))
+        broken = isinstance(error, HookFault)
+        return Check(group="llvm", name=row.name, state="broken" if broken else "missing", remedy=str(error))
     usable.append(toolchain)
     return Check(group="llvm", name=row.name, found=found)
 
@@ -220,7 +241,9 @@ def _target(arch: str) -> Check:
         module = target.lower(kernel, None, flavor_named(DEFAULT_FLAVOR).rank)
         toolchain = toolchain_for(DEFAULT_FLAVOR)
         usage = target.usage(toolchain.compile(compile_job(module)).object, module.symbol)
-    except Exception as error:  # noqa: BLE001 - whatever a stranger's arch raises is a row like any other
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever a stranger's arch raises is a row like any other
         return Check(group="target", name=arch, state="broken", remedy=f"{type(error).__name__}: {error}")
     return Check(
         group="target",
