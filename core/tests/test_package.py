@@ -58,8 +58,8 @@ from kinfolk import dispatch
 from kinfolk.dispatch import dispatch as function
 try:
     dispatch("no request", "anywhere")
-except AttributeError as error:
-    reached = "family" in str(error)
+except TypeError as error:
+    reached = "takes a Request" in str(error)
 same = module.dispatch is function and module.why is kinfolk.why
 print(json.dumps([callable(kinfolk.dispatch), callable(dispatch), same, reached]))
 """

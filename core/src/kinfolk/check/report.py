@@ -55,6 +55,11 @@ class OutputReport:
             margin=_finite(comparison.margin),
         )
 
+    @property
+    def status(self) -> str:
+        """`pass` or `fail`, of this output's figures alone."""
+        return "pass" if self.margin is not None and self.margin <= 1.0 else "fail"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON row."""
         return attrs.asdict(self)
@@ -71,7 +76,7 @@ class ScenarioReport:
     @property
     def status(self) -> str:
         """`pass` or `fail`."""
-        within = all(output.margin is not None and output.margin <= 1.0 for output in self.outputs)
+        within = all(output.status == "pass" for output in self.outputs)
         return "pass" if self.outputs and within and not self.findings else "fail"
 
     def to_dict(self) -> dict[str, Any]:

@@ -19,7 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         print(f"kinfolk: the command line needs {error.name}: pip install 'kinfolk-core[cli]'", file=sys.stderr)
         sys.exit(1)
-    app.main(args=arguments, prog_name="kinfolk")
+    from kinfolk.cli.process import guarded
+
+    guarded(app.main, args=arguments, prog_name="kinfolk")
 
 
 __all__ = ["main"]

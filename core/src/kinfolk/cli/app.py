@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -13,7 +14,7 @@ from kinfolk._version import __version__
 from kinfolk.cli.output import EXIT_FAILED, TRACEBACK, show_traceback
 from kinfolk.errors import KinfolkError, PluginError
 from kinfolk.plugins.discovery import catalog
-from kinfolk.plugins.faults import UnknownPlugin
+from kinfolk.plugins.faults import UnknownPlugin, sentence_of
 from kinfolk.plugins.loading import installed, load
 
 
@@ -66,6 +67,21 @@ class PluginCommands(click.Group):
             show_traceback(error)
             notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
             raise CommandFailed(f"{error}{notes}") from error
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except SystemExit as error:
+            show_traceback(error)
+            verb = ctx.invoked_subcommand or "the command"
+            raise CommandFailed(f"{verb} ended itself: {sentence_of(error)}") from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            show_traceback(error)
+            where = f"{error.filename}: " if error.filename else ""
+            raise CommandFailed(f"{where}{error.strerror or error}") from error
+        except Exception as error:
+            show_traceback(error)
+            raise CommandFailed(f"{sentence_of(error)}; {TRACEBACK} prints where") from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, _summary(name)) for name in self.list_commands(ctx)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Final
 
@@ -21,6 +22,12 @@ SCHEMA: Final = "kinfolk.list/1"
 FIELDS_SCHEMA: Final = "kinfolk.fields/1"
 
 
+def _seconds(ctx: click.Context, parameter: click.Parameter, value: float) -> float:
+    if math.isnan(value):
+        raise click.BadParameter("nan is no number of seconds.")
+    return value
+
+
 @click.command("list")
 @click.argument("family", required=False)
 @click.option("--json", "as_json", is_flag=True, help=f"Print a document ({SCHEMA}).")
@@ -28,7 +35,8 @@ FIELDS_SCHEMA: Final = "kinfolk.fields/1"
     "--time-limit",
     default=20.0,
     show_default=True,
-    type=click.FloatRange(min=0.1),
+    type=click.FloatRange(min=0.1, max=3600.0),
+    callback=_seconds,
     metavar="SECONDS",
     help="How long the import of one plugin may take.",
 )

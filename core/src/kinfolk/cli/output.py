@@ -15,10 +15,10 @@ from typing import Any, Final, cast
 import click
 
 from kinfolk.errors import InternalError, KinfolkError, Refused
-from kinfolk.fields import listing
+from kinfolk.fields import listing, shown
 from kinfolk.flavor import UnknownFlavor, flavors
 from kinfolk.plugins.faults import HookFault, UnknownPlugin, UnusablePlugin, sentence_of
-from kinfolk.refusal import Refusal
+from kinfolk.refusal import LONGEST_INT, Refusal
 
 EXIT_PASS: Final = 0
 EXIT_FAILED: Final = 1
@@ -27,15 +27,19 @@ TRACEBACK: Final = "--traceback"
 
 
 def print_document(document: Mapping[str, Any]) -> None:
-    """Print a JSON document; what JSON lacks (infinities, NaN) is printed as a string."""
+    """Print a JSON document; what JSON lacks (infinities, NaN, half characters, endless ints) is printed as text."""
     click.echo(json.dumps(_finite(document), indent=2, allow_nan=False, default=str))
 
 
 def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+    if isinstance(value, int) and value.bit_length() > LONGEST_INT:
+        return shown(value)
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in cast("Mapping[object, Any]", value).items()}
+        return {str(_finite(str(key))): _finite(item) for key, item in cast("Mapping[object, Any]", value).items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in cast("Sequence[Any]", value)]
     return value
@@ -92,7 +96,9 @@ def print_defaults(defaults: Mapping[str, Any], *, err: bool = False) -> None:
 
 def shell_word(value: object) -> str:
     """Return a value as `key=value` takes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return shown(value) if isinstance(value, int) else str(value)
 
 
 def refusals_of(error: Exception) -> list[dict[str, Any]]:

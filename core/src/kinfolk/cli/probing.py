@@ -49,8 +49,15 @@ class Row:
 
 def probed_rows(time_limit: float) -> list[Row]:
     """Return a row for every offer, in order of kinds and names; `time_limit` is in seconds for each plugin."""
+    offers = [offer for each in catalog().offers.values() for offer in each]
+    verdicts = probed(offers, time_limit)
+    ordered = sorted(offers, key=lambda offer: (KINDS.index(offer.kind), offer.name, offer.distribution))
+    return [_row(offer, *verdicts[offer]) for offer in ordered]
+
+
+def probed(offers: Iterable[Offer], time_limit: float) -> dict[Offer, tuple[State, str]]:
+    """Return the verdict on each offer; those that metadata keeps out, or that were registered, are not imported."""
     known = catalog()
-    offers = [offer for each in known.offers.values() for offer in each]
     to_probe: dict[str, list[Offer]] = {}
     verdicts: dict[Offer, tuple[State, str]] = {}
     for offer in offers:
@@ -61,8 +68,7 @@ def probed_rows(time_limit: float) -> list[Row]:
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         for found in pool.map(functools.partial(_probe, time_limit), to_probe.values()):
             verdicts.update(found)
-    ordered = sorted(offers, key=lambda offer: (KINDS.index(offer.kind), offer.name, offer.distribution))
-    return [_row(offer, *verdicts[offer]) for offer in ordered]
+    return verdicts
 
 
 def _row(offer: Offer, state: State, cause: str) -> Row:

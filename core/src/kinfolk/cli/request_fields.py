@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
 from kinfolk.cli.output import shell_word
-from kinfolk.errors import PluginError
-from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, OneOf, Optional, is_launch, listing, meaning_of
+from kinfolk.fields import (
+    ExactBool,
+    ExactFloat,
+    ExactInt,
+    ExactStr,
+    OneOf,
+    Optional,
+    is_launch,
+    listing,
+    meaning_of,
+    shown,
+)
+from kinfolk.plugins.containment import WrongAnswerError, contained
 from kinfolk.record import fields_of
 
 if TYPE_CHECKING:
@@ -49,11 +60,27 @@ def taken(validator: object) -> str:
 
 
 def filled_in(request_type: type[Request], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that a request class fills in from those given. PluginError where it fails."""
-    try:
-        filled = dict(request_type.cli_defaults(dict(given)))
-    except Exception as error:
-        raise PluginError(f"{request_type.__name__}.cli_defaults raised {type(error).__name__}: {error}") from error
+    """Return the fields that a request class fills in from those given. HookFault where it does so wrongly."""
+    fields = {field.name: field for field in fields_of(request_type)}
+    bare = object.__new__(request_type)
+
+    def taken_by_fields(answer: Any) -> dict[str, Any]:
+        for name, value in answer.items():
+            if name not in fields:
+                raise WrongAnswerError(f"fills in {name}, {request_type.__name__} has no such field")
+            if name not in given:
+                try:
+                    cast("Callable[..., None]", fields[name].validator)(bare, fields[name], value)
+                except (TypeError, ValueError) as error:
+                    raise WrongAnswerError(
+                        f"fills in {name} = {shown(value)}, which its field refuses: {error}"
+                    ) from None
+                except AttributeError:
+                    continue  # it looks at another field; constructing the request judges it
+        return answer
+
+    call, package = f"{request_type.__name__}.cli_defaults", request_type.__module__.partition(".")[0]
+    filled = contained(package, call, request_type.cli_defaults, dict(given), take=taken_by_fields, package=package)
     return {name: value for name, value in filled.items() if name not in given}
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import attrs
 import click
@@ -13,7 +14,19 @@ import click
 from kinfolk.cli.app import unknown
 from kinfolk.cli.output import shell_word
 from kinfolk.cli.request_fields import KINDS, example_of, filled_in, needed, taken
-from kinfolk.fields import ExactBool, ExactFloat, ExactInt, FieldError, FieldTypeError, OneOf, Optional, meaning_of
+from kinfolk.errors import KinfolkError
+from kinfolk.fields import (
+    ExactBool,
+    ExactFloat,
+    ExactInt,
+    FieldError,
+    FieldTypeError,
+    OneOf,
+    Optional,
+    meaning_of,
+    shown,
+)
+from kinfolk.plugins.containment import contained
 from kinfolk.record import fields_of
 from kinfolk.refusal import Refusal, field_refusal
 
@@ -21,8 +34,10 @@ if TYPE_CHECKING:
     from kinfolk.cli.request_fields import Field
     from kinfolk.request import Request
 
+T = TypeVar("T")
 Value = bool | int | float | str
 
+_DIGITS: Final = 4000
 _INT: Final = re.compile(r"-?[0-9]+")
 _DECIMAL: Final = re.compile(r"-?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?")
 
@@ -32,10 +47,19 @@ def parsed_value(text: str) -> Value:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     if _INT.fullmatch(text):
-        return int(text)
+        return _whole(text)
     if _DECIMAL.fullmatch(text):
         return float(text)
     return text
+
+
+def _whole(text: str) -> int:
+    """Return an int of however many digits: Python itself reads some thousands."""
+    digits, value = text.removeprefix("-"), 0
+    for begin in range(0, len(digits), _DIGITS):
+        part = digits[begin : begin + _DIGITS]
+        value = value * 10 ** len(part) + int(part)
+    return -value if text.startswith("-") else value
 
 
 def assignments(words: Iterable[str]) -> dict[str, Value]:
@@ -46,7 +70,7 @@ def assignments(words: Iterable[str]) -> dict[str, Value]:
         if not equals or not key.isidentifier():
             raise click.UsageError(f"{word!r} is no field; fields are given as key=value, such as num_heads=128")
         if key in values:
-            raise click.UsageError(f"{key} is given twice: {values[key]!r} and {parsed_value(text)!r}")
+            raise click.UsageError(f"{key} is given twice: {shown(values[key])} and {shown(parsed_value(text))}")
         values[key] = parsed_value(text)
     return values
 
@@ -88,12 +112,23 @@ def request_from(request_type: type[Request], words: Iterable[str]) -> RequestIn
     if missing:
         return RequestInput(given=given, defaults=defaults, request=None, refusals=tuple(missing))
     try:
-        request = request_type(**given, **defaults)
+        made: Callable[[], Request] = functools.partial(request_type, **given, **defaults)
+        request = _contained(request_type, request_type.__name__, made)
     except FieldError as error:
         return _refused(given, defaults, _refusal(error, request_type, fields.get(error.field)))
     except (TypeError, ValueError) as error:
         return _refused(given, defaults, _disagreement(request_type, error))
     return RequestInput(given=given, defaults=defaults, request=request)
+
+
+def _contained(request_type: type[Request], call: str, function: Callable[[], T]) -> T:
+    """Call what a request class is made of; TypeError, ValueError and AttributeError are its verdicts."""
+
+    def answered(answer: T) -> T:
+        return answer
+
+    passing = (KinfolkError, TypeError, ValueError, AttributeError)
+    return contained(f"family {request_type.family}", call, function, take=answered, passing=passing)
 
 
 def _wrong_fields(request_type: type[Request], given: Mapping[str, Value]) -> list[Refusal]:
@@ -105,7 +140,8 @@ def _wrong_fields(request_type: type[Request], given: Mapping[str, Value]) -> li
     for field in fields_of(request_type):
         if field.name in given and field.validator is not None:
             try:
-                cast("Callable[..., None]", field.validator)(bare, field, given[field.name])
+                judge = functools.partial(cast("Callable[..., None]", field.validator), bare, field, given[field.name])
+                _contained(request_type, f"{request_type.__name__}.{field.name}", judge)
             except FieldError as error:
                 found.append(_refusal(error, request_type, field))
             except (TypeError, ValueError) as error:
@@ -122,7 +158,7 @@ def _refusal(error: FieldError, request_type: type[Request], field: Field | None
         return refusal
     name, value, takes = error.field, error.value, taken(field.validator)
     if isinstance(field.validator, OneOf):
-        near = get_close_matches(str(value), list(map(str, field.validator.values)), n=1)
+        near = get_close_matches(shell_word(value), list(map(str, field.validator.values)), n=1)
         remedy = f"Did you mean {name}={near[0]}?" if near else f"Pass {name}={shell_word(field.validator.values[0])}."
         return attrs.evolve(refusal, limit=takes, because="these are the values there are", remedy=remedy)
     if isinstance(error, FieldTypeError):

@@ -23,7 +23,7 @@ from kinfolk.plugins.containment import WrongAnswerError, bounded, contained
 from kinfolk.plugins.digest import policy_digest
 from kinfolk.plugins.discovery import CORE, LOCK, Catalog, Offer, canonical, catalog
 from kinfolk.plugins.faults import HookFault, UnusablePlugin
-from kinfolk.plugins.loading import Loaded, load, usable
+from kinfolk.plugins.loading import Loaded, load, sound
 from kinfolk.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -349,7 +349,7 @@ def _active_policies() -> tuple[Loaded, ...]:
     The others are states that `kinfolk list` shows.
     """
     active: list[Loaded] = []
-    for name in usable("policy"):
+    for name in sound("policy"):
         try:
             policy = load("policy", name)
         except UnusablePlugin:

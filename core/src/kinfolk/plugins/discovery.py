@@ -16,6 +16,8 @@ from kinfolk.hooks import facts_schema, kinfolk_api
 from kinfolk.plugins.faults import DISCOVERY_OFF, KINDS, PLURALS, State
 
 CORE: Final = "kinfolk-core"
+OWN: Final = (CORE, "kinfolk-runtime")
+"""The distributions whose verbs stand, whoever offers verbs of the same names."""
 API_GROUP: Final = "kinfolk.api"
 FACTS_GROUP: Final = "kinfolk.facts_schema"
 GROUPS: Final[Mapping[str, str]] = MappingProxyType({f"kinfolk.{PLURALS[kind]}": kind for kind in KINDS})
@@ -93,7 +95,12 @@ class Catalog:
             remedy = f"Add {offer.distribution} to it, or unset it."
             return Standing(state=State.NOT_ALLOWED, cause=f"KINFOLK_PLUGINS does not name it. {remedy}")
         rivals = [other for other in self.offers[offer.kind, offer.name] if self.admits(other)]
-        if len(rivals) > 1:
+        own = [other for other in rivals if canonical(other.distribution) in OWN]
+        if len(rivals) > 1 and offer.kind == "command" and len(own) == 1:
+            if offer is not own[0]:
+                cause = f"{own[0].distribution} has this verb, which no other distribution can take. Rename it."
+                return Standing(state=State.CONFLICT, cause=cause)
+        elif len(rivals) > 1:
             return Standing(state=State.CONFLICT, cause=conflict_of(rivals))
         cause = _integer_mismatch(offer, API_GROUP, offer.api, kinfolk_api, required=not offer.registered)
         facts_required = offer.kind == "arch" and not offer.registered

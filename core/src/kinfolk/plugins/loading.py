@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
@@ -13,6 +16,7 @@ from kinfolk.errors import PluginError
 from kinfolk.hooks import facts_schema as core_facts_schema
 from kinfolk.hooks import kinfolk_api
 from kinfolk.plugins import discovery
+from kinfolk.plugins.containment import entered
 from kinfolk.plugins.discovery import LOCK, Offer, catalog, conflict_of
 from kinfolk.plugins.faults import KINDS, State, UnknownPlugin, UnusablePlugin, sentence_of
 from kinfolk.plugins.validation import rejections, takes_hooks
@@ -29,8 +33,41 @@ class Loaded:
         return str(self.offer)
 
 
+class ImportGuard(Protocol):
+    """What a program puts around imports that it must survive; the command line has one."""
+
+    def importing(self, offer: Offer) -> AbstractContextManager[None]:
+        """Return what a plugin is imported in."""
+        ...
+
+    def judged(self, offers: Sequence[Offer]) -> Mapping[Offer, tuple[State, str]]:
+        """Return how plugins that nobody asked for by name stand, found without importing them here."""
+        ...
+
+
+_guards: Final[list[ImportGuard]] = []
 _loaded: Final[dict[Offer, Loaded | UnusablePlugin]] = {}
 _importing: Final[set[Offer]] = set()
+
+
+def guard_imports(guard: ImportGuard) -> None:
+    """Put a guard around every later import of a plugin in this process, in place of an earlier one."""
+    _guards[:] = [guard]
+
+
+def sound(kind: str) -> tuple[str, ...]:
+    """Return the names of a kind that may be imported, without those that a guard of imports finds broken.
+
+    For plugins that are used although nobody asked for them: a broken one is left out.
+    """
+    with LOCK:
+        offers = [offer for name in usable(kind) if (offer := _permitted(kind, name)) is not None]
+        unknown = [offer for offer in offers if offer not in _loaded and not offer.registered]
+        for guard in _guards if unknown else ():
+            for offer, (state, cause) in guard.judged(unknown).items():
+                if state is not State.OK:
+                    _loaded[offer] = UnusablePlugin(offer.kind, offer.name, offer.distribution, state, cause)
+        return tuple(offer.name for offer in offers if not isinstance(_loaded.get(offer), UnusablePlugin))
 
 
 def installed(kind: str) -> tuple[str, ...]:
@@ -94,19 +131,24 @@ def _imported(offer: Offer) -> Loaded | UnusablePlugin:
         return UnusablePlugin(offer.kind, offer.name, offer.distribution, state, cause)
 
     module, _, path = offer.value.partition(":")
+    wrong: tuple[str, ...] = ()
     try:
-        plugin: object = importlib.import_module(module)
-        for part in filter(None, path.split(".")):
-            plugin = getattr(plugin, part)
+        with contextlib.ExitStack() as around:
+            for guard in _guards:
+                around.enter_context(guard.importing(offer))
+            around.enter_context(entered())
+            plugin: object = importlib.import_module(module)
+            for part in filter(None, path.split(".")):
+                plugin = getattr(plugin, part)
+            if takes_hooks(offer.kind):
+                wrong = rejections(plugin, offer.kind)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - a stranger's code, sys.exit and panics of native code included
         failed = unusable(State.IMPORT, sentence_of(error))
         failed.__cause__ = error
         return failed
-    if takes_hooks(offer.kind) and (wrong := rejections(plugin, offer.kind)):
-        return unusable(State.REJECTED, "; ".join(wrong))
-    return Loaded(offer, plugin)
+    return unusable(State.REJECTED, "; ".join(wrong)) if wrong else Loaded(offer, plugin)
 
 
 def register(

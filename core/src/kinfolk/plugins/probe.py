@@ -30,6 +30,6 @@ def verdict(kind: str, name: str) -> tuple[str, str]:
         load(kind, name)
     except UnusablePlugin as error:
         return str(error.state), error.cause
-    except PluginError as error:
+    except (PluginError, KeyboardInterrupt) as error:  # nobody interrupts this process: the plugin raised it
         return str(State.IMPORT), sentence_of(error)
     return str(State.OK), ""

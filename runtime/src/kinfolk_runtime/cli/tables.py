@@ -58,7 +58,7 @@ def print_report(report: Report) -> None:
     title = f"{report.family} on {report.arch}: {report.candidate} run by the {report.executor}, against the reference"
     columns = ("scenario", "output", "status", "margin", "error there", "tolerance there", "largest error")
     rows = [
-        (scenario.name, output.name, *_cells(scenario.status, output))
+        (scenario.name, output.name, *_cells(output.status, output))
         for scenario in report.scenarios
         for output in scenario.outputs
     ]
