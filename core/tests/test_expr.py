@@ -3,6 +3,7 @@
 import ast
 import json
 import math
+import types
 from fractions import Fraction
 
 import attrs
@@ -36,6 +37,7 @@ from kinfolk.expr import (
     select,
     stride,
 )
+from kinfolk.expr.node import MAX_HEIGHT
 
 
 class Fields:
@@ -328,3 +330,29 @@ def test_data_that_is_no_tree_is_refused(data):
 def test_constants_hold_only_what_expressions_hold(wrong):
     with pytest.raises((TypeError, ValueError)):
         const(wrong)
+
+
+def nested(count):
+    expr = field("rows")
+    for _ in range(count):
+        expr = expr + 1
+    return expr
+
+
+def test_an_expression_nests_so_deep_and_no_deeper():
+    deepest = nested(MAX_HEIGHT)
+    assert deepest.evaluate(Scope(request=types.SimpleNamespace(rows=1))) == 1 + MAX_HEIGHT
+    assert from_json(deepest.to_json()) == deepest and hash(deepest) == hash(nested(MAX_HEIGHT))
+    with pytest.raises(ValueError, match=f"at most {MAX_HEIGHT} operations deep"):
+        nested(MAX_HEIGHT + 1)
+
+
+@pytest.mark.parametrize("levels", [MAX_HEIGHT + 1, 100_000])
+def test_a_text_that_nests_deeper_is_no_expression(levels):
+    text = '["not",' * levels + '["const",true]' + "]" * levels
+    with pytest.raises(ValueError, match="operations deep"):
+        from_json(text)
+
+
+def test_depth_is_no_part_of_what_an_expression_is():
+    assert nested(2) == field("rows") + 1 + 1 and "height" not in nested(2).to_json()

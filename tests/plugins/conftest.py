@@ -262,6 +262,103 @@ DISTRIBUTIONS = {
 }
 
 
+def changed(old: str, new: str) -> str:
+    """Return the good family with one line that is not good."""
+    assert old in FAMILY, old
+    return FAMILY.replace(old, new, 1)
+
+
+EXIT = "raise SystemExit(0)"
+PLAN = '    arguments = (Argument("rows"'
+DEFAULTS = '        return {{"width": 64}}'
+SPECS = "specs=lambda arch, flavor: ()"
+PARAMETERS = '        return (Parameter(name="rows", type=I32),)'
+GATES = """
+class _Gate:
+    name, build, flavors = "gate", "gate-1", ("llvm22",)
+    def compile(self, job):
+        raise SystemExit(0)
+gate = _Gate
+nothing = lambda: 3
+instance = _Gate()
+class _Raising(_Gate):
+    @property
+    def flavors(self):
+        raise SystemExit(0)
+raising = _Raising
+"""
+
+DISTRIBUTIONS |= {
+    # families that fail outside their hooks
+    "planexit": family("planexit", "acme_planexit", changed(PLAN, f"    {EXIT}\n{PLAN}")),
+    "planmut": family(
+        "planmut", "acme_planmut", changed(PLAN, f"    object.__setattr__(request, 'width', 128)\n{PLAN}")
+    ),
+    "specsexit": family("specsexit", "acme_specsexit", changed(SPECS, "specs=lambda arch, flavor: exit(0)")),
+    "specsjunk": family("specsjunk", "acme_specsjunk", changed(SPECS, "specs=lambda arch, flavor: [1, 2]")),
+    "symbolexit": family(
+        "symbolexit", "acme_symbolexit", changed(PARAMETERS, f"{PARAMETERS}\n    def symbol(self):\n        {EXIT}")
+    ),
+    "symbolodd": family(
+        "symbolodd",
+        "acme_symbolodd",
+        changed(PARAMETERS, f"{PARAMETERS}\n    def symbol(self):\n        return '../x'"),
+    ),
+    "liar": family(
+        "liar", "acme_liar", changed(PARAMETERS, f"{PARAMETERS}\n    def identity(self):\n        return 'same'")
+    ),
+    "parametersodd": family("parametersodd", "acme_parametersodd", changed(PARAMETERS, "        return [3]")),
+    "defaultsexit": family("defaultsexit", "acme_defaultsexit", changed(DEFAULTS, f"        {EXIT}")),
+    "defaultsodd": family("defaultsodd", "acme_defaultsodd", changed(DEFAULTS, '        return {{"depth": 3}}')),
+    "defaultsbad": family("defaultsbad", "acme_defaultsbad", changed(DEFAULTS, '        return {{"width": 2.5}}')),
+    "checkexit": family(
+        "checkexit",
+        "acme_checkexit",
+        changed("    @classmethod", f"    def check(self):\n        {EXIT}\n    @classmethod"),
+    ),
+    "named": family("named", "acme_named", changed('one("{name}.first", 1)', 'one("a b\\n[red]", 1)')),
+    "worded": family("worded", "acme_worded", changed('one("{name}.first", 1)', 'one("{name}.first", "high")')),
+    "printing": family("printing", "acme_printing", changed(PLAN, f"    print('NOISE')\n{PLAN}") + "print('NOISE')\n"),
+    # policies that break those who did not ask for them
+    "pexits": policy("pexits", "import os\nos._exit(0)\n"),
+    "pinterrupts": policy("pinterrupts", "raise KeyboardInterrupt\n"),
+    "phangs": policy("phangs", "import time\ntime.sleep(600)\n"),
+    "pchanges": policy(
+        "pchanges",
+        hooks(
+            "def kinfolk_rank(request, survivors):\n    object.__setattr__(request, 'rows', 9)\n    return survivors\n"
+        ),
+    ),
+    "pfacts": policy(
+        "pfacts", hooks("def kinfolk_admit_candidate(arch):\n    arch.facts['lds_bytes'] = 1\n    return ()\n")
+    ),
+    # verbs and toolchains
+    "verbs": distribution(
+        "acme-verbs",
+        {
+            "acme_verbs.py": "import click, sys\n@click.command()\ndef c():\n    sys.exit(0)\n"
+            "@click.command()\ndef d():\n    raise ValueError('inside')\n"
+        },
+        {
+            "kinfolk.commands": {
+                "list": "acme_verbs:c",
+                "why": "acme_verbs:c",
+                "ends": "acme_verbs:c",
+                "raises": "acme_verbs:d",
+            }
+        },
+    ),
+    "gates": distribution(
+        "acme-gates",
+        {"acme_gates.py": GATES},
+        {
+            "kinfolk.toolchains": {name: f"acme_gates:{name}" for name in ("gate", "nothing", "instance", "raising")},
+            "kinfolk.executors": {"nobody": "acme_gates:nothing"},
+        },
+    ),
+}
+
+
 def write_wheel(folder: Path, parts: Mapping[str, Any]) -> Path:
     """Write a wheel as its specification says: files, metadata, entry points, and a record with digests."""
     stem = f"{parts['name'].replace('-', '_')}-{parts['version']}"

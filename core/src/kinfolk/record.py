@@ -151,7 +151,10 @@ class Record:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the record that `to_json` gave, validated; raise ValueError or TypeError on anything else."""
-        return cls.from_data(json.loads(text, object_pairs_hook=_no_duplicates))
+        try:
+            return cls.from_data(json.loads(text, object_pairs_hook=_no_duplicates))
+        except RecursionError:
+            raise ValueError(f"no {cls.__name__} is nested so deep") from None
 
 
 def _refuse_state(self: object, state: object) -> NoReturn:

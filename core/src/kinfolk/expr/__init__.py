@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from kinfolk.expr.arithmetic import CeilDiv, FloorDiv, Max, Min
 from kinfolk.expr.condition import AllOf, AnyOf, Eq, Ne, Not, OneOf, Select
-from kinfolk.expr.node import NODES, Const, Expr, Extent, Fact, Field, Stride, lift
+from kinfolk.expr.node import MAX_HEIGHT, NODES, Const, Expr, Extent, Fact, Field, Stride, lift
 from kinfolk.expr.scope import (
     I64_MAX,
     I64_MIN,
@@ -24,6 +24,7 @@ from kinfolk.expr.scope import (
     TensorView,
     Value,
 )
+from kinfolk.fields import shown
 
 __all__ = [
     "I64_MAX",
@@ -151,10 +152,18 @@ def select(condition: Expr | bool, then: Expr | Value, otherwise: Expr | Value) 
 
 
 def from_data(data: object) -> Expr:
-    """Return the tree that `Expr.data` gave; raise ValueError on anything else."""
+    """Return the tree that `Expr.data` gave; raise ValueError on anything else, as on what nests too deep."""
+    return _read(data, MAX_HEIGHT)
+
+
+def _read(data: object, left: int) -> Expr:
+    if left < 0:
+        raise ValueError(f"an expression nests at most {MAX_HEIGHT} operations deep, this one goes on")
     items = cast("list[Any]", data)
     if not isinstance(data, list) or not items or not isinstance(items[0], str) or items[0] not in NODES:
-        raise ValueError(f"an expression is [tag, operand, ...] with a tag of {', '.join(sorted(NODES))}, got {data!r}")
+        raise ValueError(
+            f"an expression is [tag, operand, ...] with a tag of {', '.join(sorted(NODES))}, got {shown(items)}"
+        )
     tag, operands = items[0], items[1:]
     build = cast("Callable[..., Expr]", NODES[tag])
     try:
@@ -162,13 +171,17 @@ def from_data(data: object) -> Expr:
             return build(*operands)
         if tag == "one_of":
             term, values = operands
-            return build(from_data(term), tuple(values))
-        terms = tuple(from_data(operand) for operand in operands)
+            return build(_read(term, left - 1), tuple(values))
+        terms = tuple(_read(operand, left - 1) for operand in operands)
         return build(terms) if tag in ("all_of", "any_of") else build(*terms)
     except (TypeError, ExprError) as error:
-        raise ValueError(f"{data!r} is no expression: {error}") from error
+        raise ValueError(f"{shown(items)} is no expression: {error}") from error
 
 
 def from_json(text: str) -> Expr:
     """Return the tree that `Expr.to_json` gave; raise ValueError on anything else."""
-    return from_data(json.loads(text))
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"an expression nests at most {MAX_HEIGHT} operations deep, this text goes on") from None
+    return from_data(data)

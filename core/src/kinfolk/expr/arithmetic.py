@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import attrs
 
-from kinfolk.expr.node import Expr
+from kinfolk.expr.node import Expr, height_field, tall
 from kinfolk.expr.scope import I64_MAX, I64_MIN, ExprError, ExprOverflow, Scope, Value
 
 
@@ -46,6 +46,7 @@ class Binary(Expr):
     sign: ClassVar[str] = ""
     left: Expr
     right: Expr
+    height: int = height_field()
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -69,6 +70,7 @@ class Arithmetic(Binary):
         return "int"
 
     def __attrs_post_init__(self) -> None:
+        tall(self)
         expect_kind(self, self.children, "int")
 
     def value_in(self, scope: Scope) -> Value:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import attrs
 
 from kinfolk.expr.arithmetic import Binary, expect_kind
-from kinfolk.expr.node import Expr, typed
+from kinfolk.expr.node import Expr, height_field, tall, typed
 from kinfolk.expr.scope import ExprError, Scope, Value, checked
 
 
@@ -34,6 +34,7 @@ class Ordering(Comparison):
     exact: ClassVar[Callable[[int, int], bool]]
 
     def __attrs_post_init__(self) -> None:
+        tall(self)
         expect_kind(self, self.children, "int")
 
     def value_in(self, scope: Scope) -> Value:
@@ -79,6 +80,7 @@ class Equality(Comparison):
     equal: ClassVar[bool]
 
     def __attrs_post_init__(self) -> None:
+        tall(self)
         if "any" not in (self.left.kind, self.right.kind):
             expect_kind(self, (self.right,), self.left.kind)
 
@@ -111,8 +113,10 @@ class OneOf(Expr):
     precedence: ClassVar[int] = 4
     term: Expr
     values: tuple[Value, ...] = attrs.field(eq=typed)
+    height: int = height_field()
 
     def __attrs_post_init__(self) -> None:
+        tall(self)
         kinds = {type(checked(value, "a value of one_of")).__name__ for value in self.values}
         if len(kinds) != 1 or self.term.kind not in {*kinds, "any"}:
             raise TypeError(f"one_of takes values of its term's type, got {self.values!r} for {self.term}")
@@ -145,8 +149,10 @@ class Logic(Expr):
     word: ClassVar[str]
     decides: ClassVar[bool]
     terms: tuple[Expr, ...]
+    height: int = height_field()
 
     def __attrs_post_init__(self) -> None:
+        tall(self)
         expect_kind(self, self.terms, "bool")
 
     @property
@@ -190,8 +196,10 @@ class Not(Expr):
     tag: ClassVar[str] = "not"
     precedence: ClassVar[int] = 3
     term: Expr
+    height: int = height_field()
 
     def __attrs_post_init__(self) -> None:
+        tall(self)
         expect_kind(self, self.children, "bool")
 
     @property
@@ -217,8 +225,10 @@ class Select(Expr):
     condition: Expr
     then: Expr
     otherwise: Expr
+    height: int = height_field()
 
     def __attrs_post_init__(self) -> None:
+        tall(self)
         expect_kind(self, (self.condition,), "bool")
         if "any" not in (self.then.kind, self.otherwise.kind):
             expect_kind(self, (self.otherwise,), self.then.kind)

@@ -12,6 +12,8 @@ import attrs
 from kinfolk.expr.scope import ExprError, Observer, Scope, Value, checked
 
 NODES: Final[dict[str, type[Expr]]] = {}
+MAX_HEIGHT: Final = 128
+"""An expression nests no deeper: whoever reads one recurses, and a deeper one is a loop in Python that ran away."""
 
 
 def lift(value: Expr | Value) -> Expr:
@@ -29,6 +31,19 @@ def typed(value: object) -> object:
 def _node(tag: str, left: Expr | Value, right: Expr | Value) -> Expr:
     build = cast("Callable[[Expr, Expr], Expr]", NODES[tag])
     return build(lift(left), lift(right))
+
+
+def tall(node: Expr) -> None:
+    """Note how deep a new node's operands nest; raise ValueError where that is past `MAX_HEIGHT`."""
+    below: int = max((getattr(child, "height", 0) for child in node.children), default=0)
+    if below >= MAX_HEIGHT:
+        raise ValueError(f"an expression nests at most {MAX_HEIGHT} operations deep, this {node.tag} would be one more")
+    object.__setattr__(node, "height", below + 1)
+
+
+def height_field() -> Any:
+    """Declare where a node with operands notes how deep they nest; no part of what the node is."""
+    return attrs.field(init=False, eq=False, repr=False, default=0)
 
 
 class Expr:

@@ -56,7 +56,7 @@ def contained(
     Raises HookFault, naming `plugin` and `call`, whatever the plugin raises, SystemExit included, where it answers what
     `take` refuses (WrongAnswerError), and where it changes an attrs object among `arguments`, which is then restored.
     Errors of the classes `passing` are raised as they are with a note. A KeyboardInterrupt is the user's. `package`
-    says whose lines are named.
+    says whose lines are named, by default those of the package that the function is of, unless it is one of ours.
     """
     lent = _Lent(arguments)
     try:
@@ -70,7 +70,7 @@ def contained(
         error.add_note(f"in {call} of {plugin}")
         raise
     except BaseException as error:
-        raise HookFault(str(plugin), call, f"raised {sentence_of(error, package)}") from error
+        raise HookFault(str(plugin), call, f"raised {sentence_of(error, package or _package_of(function))}") from error
     finally:
         changes = lent.restore()
     if changes:
@@ -79,6 +79,11 @@ def contained(
 
 
 _class_of: Final = cast("Callable[[object], type]", type)
+
+
+def _package_of(function: object) -> str:
+    package = str(getattr(function, "__module__", "") or "").partition(".")[0]
+    return "" if package in ("kinfolk", "kinfolk_runtime") else package
 
 
 class _Lent:
