@@ -128,6 +128,12 @@ def toy(request: pytest.FixtureRequest, engine: Engine) -> Toy:
     return Toy(request.param, engine)
 
 
+@pytest.fixture(params=[32, 64], ids=["wave32", "wave64"])
+def any_toy(request: pytest.FixtureRequest) -> Toy:
+    """Both wave sizes, for tests that run both engines themselves."""
+    return Toy(request.param)
+
+
 @pytest.fixture
 def toy64(engine: Engine) -> Toy:
     """Waves of 64, in both engines."""

@@ -1,0 +1,411 @@
+"""Whole kernels in both engines: random programs, matrix layouts, faults, threads, kinds of memory, what is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+from kinfolk.errors import SimulationError
+from kinfolk.ir import build_kernel
+from kinfolk.ir.meaning import LanePermutation, Matrix, OperandMap
+from kinfolk.ir.op import AttributeDef, OpDef, effects
+from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory, vector
+from kinfolk.ir.types import BF16, F16, F32, I1, I32
+from kinfolk.parameters import Parameter
+from kinfolk_runtime.simulator import Buffer, Simulator, SparseBuffer
+from kinfolk_runtime.simulator.fast import program
+from kinfolk_runtime.simulator.fast.library import HostLibrary
+from kinfolk_runtime.simulator.fast.slots import in_parallel
+from kinfolk_runtime.simulator.order import wave_order
+
+
+def never(*_: Any) -> Any:
+    raise AssertionError("nothing is lowered here")
+
+
+def run_both(kernel, grid, make_arguments, seed: int = 0, threads: int | None = None):
+    """Run a kernel in both engines; return what each leaves in its arrays, and the fast simulator."""
+    left = []
+    fast = Simulator(engine="fast", threads=threads)
+    for simulator in (fast, Simulator(engine="reference")):
+        arguments = make_arguments()
+        try:
+            simulator.launch(kernel, grid, arguments, seed)
+            found = None
+        except SimulationError as error:
+            found = error
+        left.append((arguments, found))
+    (got, got_fault), (expected, fault) = left
+    assert (got_fault is None) == (fault is None), (got_fault, fault)
+    if fault is not None:
+        assert str(got_fault) == str(fault)
+        assert vars(got_fault) == vars(fault)
+    for a, b in zip(got, expected, strict=True):
+        if isinstance(a, np.ndarray):
+            assert a.tobytes() == b.tobytes()
+    return fault, fast
+
+
+class RandomProgram:
+    """Draws a kernel: arithmetic, vectors, nested branches and loops, values carried, swapped and passed through."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+
+    def one(self, items):
+        return items[int(self.random.integers(len(items)))]
+
+    def step(self, ints, floats, vectors, depth: int) -> None:
+        """Add one value, or several from a region, to the lists of values."""
+        kind = self.one(["int", "int", "float", "float", "vector", "pack", "extract", "cross", "if", "for", "first"])
+        if kind == "int":
+            make = self.one([lambda a, b: a ^ b, lambda a, b: arithmetic.add(a, b, nsw=False), arithmetic.smax])
+            ints.append(make(self.one(ints), self.one(ints)))
+        elif kind == "float":
+            make = self.one([arithmetic.fadd, arithmetic.fmul, arithmetic.fsub])
+            floats.append(make(self.one(floats), self.one(floats)))
+        elif kind == "vector":
+            vectors.append(self.one([arithmetic.fadd, arithmetic.fmul])(self.one(vectors), self.one(vectors)))
+        elif kind == "pack":
+            vectors.append(vector.pack(*(self.one(floats) for _ in range(4))))
+        elif kind == "extract":
+            floats.append(vector.extract(self.one(vectors), index=int(self.random.integers(4))))
+        elif kind == "cross" and depth == 0:
+            ints.append(lanes.shuffle_xor(self.one(ints), mask=int(self.one([1, 2, 4, 16]))))
+        elif kind == "first":
+            ints.append(lanes.first_lane(self.one(ints)))
+        elif kind == "if" and depth < 3:
+            self.branch(ints, floats, vectors, depth)
+        elif kind == "for" and depth < 3:
+            self.loop(ints, floats, vectors, depth)
+
+    def inside(self, ints, floats, vectors, depth: int):
+        """Return new lists after some steps in a region."""
+        mine = (list(ints), list(floats), list(vectors))
+        for _ in range(int(self.random.integers(1, 6))):
+            self.step(*mine, depth + 1)
+        return mine
+
+    def picked(self, lists):
+        """Return values to yield: two ints, two floats, a vector; often ones from outside, and one twice."""
+        ints, floats, vectors = lists
+        first = self.one(ints)
+        return [first, self.one([first, self.one(ints)]), self.one(floats), self.one(floats), self.one(vectors)]
+
+    def keep(self, results, ints, floats, vectors) -> None:
+        ints += results[:2]
+        floats += results[2:4]
+        vectors += results[4:]
+
+    def branch(self, ints, floats, vectors, depth: int) -> None:
+        a, b = self.one(ints), self.one(ints)
+        condition = self.one([lambda: a < b, lambda: lanes.any_lane(a < b), lambda: (a & 1).eq(0)])()
+        results = control.if_else(
+            condition,
+            lambda: self.picked(self.inside(ints, floats, vectors, depth)),
+            lambda: self.picked(self.inside(ints, floats, vectors, depth)),
+        )
+        self.keep(list(results), ints, floats, vectors)
+
+    def loop(self, ints, floats, vectors, depth: int) -> None:
+        upper = lanes.first_lane(self.one(ints)) & 3
+
+        def body(index, carried):
+            mine = self.inside([*ints, index, *carried[:2]], [*floats, *carried[2:4]], [*vectors, carried[4]], depth)
+            if self.random.random() < 0.4:  # values that only change places
+                return [carried[1], carried[0], carried[3], carried[2], self.one([carried[4], self.one(mine[2])])]
+            return self.picked(mine)
+
+        self.keep(
+            list(control.for_range(0, upper, 1, self.picked((ints, floats, vectors)), body)), ints, floats, vectors
+        )
+
+    def body(self, x, f, y, z):
+        """Build the kernel: everything it has at the end is stored."""
+        t = lanes.thread_id()
+        ints = [memory.load(memory.offset(x, t)), t, lanes.wave_id() + 0]
+        floats = [memory.load(memory.offset(f, t)), convert.sitofp(t, to=F32)]
+        vectors = [memory.load(memory.offset(f, t * 4), count=4)]
+        for _ in range(14):
+            self.step(ints, floats, vectors, 0)
+        for number, value in enumerate(ints[-12:]):
+            memory.store(memory.offset(y, t * 12 + number), value)
+        for number, value in enumerate([*floats[-8:], *(vector.extract(v, index=3) for v in vectors[-4:])]):
+            memory.store(memory.offset(z, t * 12 + number), value)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_programs_agree(any_toy, declare, seed):
+    toy = any_toy
+    drawn = RandomProgram(seed)
+    kernel = toy.kernel(
+        drawn.body,
+        declare("x", I32),
+        declare("f", F32),
+        declare("y", I32, "write"),
+        declare("z", F32, "write"),
+        waves=2,
+    )
+    threads = 2 * toy.wave
+
+    def arguments():
+        random = np.random.default_rng(seed)
+        ints, floats = random.integers(-50, 50, threads), random.normal(size=4 * threads)
+        outputs = np.zeros((threads, 12), np.int32), np.zeros((threads, 12), np.float32)
+        return [ints.astype(np.int32), floats.astype(np.float32), *outputs]
+
+    fault, fast = run_both(kernel, (1, 1, 1), arguments, seed=seed % 3)
+    assert fault is None and fast.notes == ()
+
+
+def test_copies_at_once():
+    """Swaps, cycles, chains, a source within what another copy writes: the same as reading all first."""
+    random = np.random.default_rng(0)
+    spared = 0
+    for _ in range(500):
+        sizes = [int(size) for size in random.choice([32, 64], 6)]
+        moves = []
+        for to in map(int, random.permutation(6)[:4]):
+            source = int(random.choice([one for one in range(6) if sizes[one] >= sizes[to]]))
+            within = 32 if sizes[source] > sizes[to] and random.integers(2) else 0
+            moves.append((64 * to, 64 * source + within, sizes[to]))
+        before = random.integers(0, 256, 1024).astype(np.uint8)
+        expected, got = before.copy(), before.copy()
+        for to, source, size in moves:
+            expected[to : to + size] = before[source : source + size]
+        spares = iter(range(384, 1024, 64))
+        made = in_parallel(moves, lambda size, spares=spares: next(spares))
+        for to, source, size in made:
+            got[to : to + size] = got[source : source + size].copy()
+        assert (got[:384] == expected[:384]).all()
+        spared += any(to >= 384 for to, _, _ in made)
+    assert spared
+
+
+def wide_matrix(m: int, n: int, k: int, wave: int, type_, scatter: bool) -> Matrix:
+    """Return a product whose operands lie in rows of lanes, or anywhere."""
+    random = np.random.default_rng(m + n + k)
+
+    def laid(rows: int, columns: int, across: bool) -> OperandMap:
+        places = [(row, column) for row in range(rows) for column in range(columns)]
+        places = places if across else sorted(places, key=lambda place: (place[1], place[0]))
+        if scatter:
+            places = [places[int(one)] for one in random.permutation(len(places))]
+        table = np.array(places).reshape(-1, wave, 2).transpose(1, 0, 2)
+        return OperandMap(np.ascontiguousarray(table[..., 0]), np.ascontiguousarray(table[..., 1]))
+
+    maps = {"a": laid(m, k, False), "b": laid(k, n, True), "c": laid(m, n, True)}
+    return Matrix(m, n, k, type_, type_, F32, **maps)
+
+
+@pytest.mark.parametrize("scatter", [False, True], ids=["rows", "scattered"])
+@pytest.mark.parametrize("type_", [BF16, F16, F32], ids=str)
+@pytest.mark.parametrize("shape", [(16, 16, 16), (32, 32, 8), (16, 16, 32), (16, 64, 4)], ids=str)
+def test_products_agree(any_toy, scatter, type_, shape, declare):
+    (m, n, k), wave = shape, any_toy.wave
+    meaning = wide_matrix(m, n, k, wave, type_, scatter)
+    slots = [m * k // wave, k * n // wave, m * n // wave]
+    multiply = OpDef(
+        name="toy.product",
+        operands=("a", "b", "c"),
+        result=lambda types, _: (types[2],),
+        issue="matrix",
+        meaning=meaning,
+        lowering=never,
+    )
+
+    def body(a, b, c, d):
+        t = lanes.thread_id()
+        loaded = [
+            memory.load(memory.offset(p, t * count), count=count) for p, count in zip((a, b, c), slots, strict=True)
+        ]
+        memory.store(memory.offset(d, t * slots[2]), multiply(*loaded))
+
+    arch = evolve(any_toy.arch, ops=(*any_toy.arch.ops, multiply))
+    parameters = [declare("a", type_), declare("b", type_), declare("c", F32), declare("d", F32, "write")]
+    kernel = build_kernel("product", parameters, arch=arch, block=wave, body=body)
+    for draw in range(4):
+
+        def arguments(draw=draw):
+            random = np.random.default_rng(draw)
+            sizes = [slots[0] * wave, slots[1] * wave]
+            width = np.dtype(f"u{type_.bytes}")
+            if draw < 2:  # numbers, then any bits at all
+                scale = 1.0 if draw == 0 else 2.0**-40 if type_ != F16 else 2.0**-12
+                values = [(random.normal(size=size) * scale).astype(np.float32) for size in sizes]
+                if type_ == F16:
+                    operands = [value.astype(np.float16).view(width) for value in values]
+                else:
+                    operands = [value.view(np.uint32) >> (32 - type_.bits) for value in values]
+            else:
+                operands = [random.integers(0, 1 << type_.bits, size, dtype=np.uint64) for size in sizes]
+                if draw == 2:  # no NaN and no infinity
+                    top = {"bf16": 0x7F80, "f16": 0x7C00, "f32": 0x7F800000}[type_.name]
+                    operands = [np.where((one & top) == top, 0, one) for one in operands]
+            c = random.normal(size=slots[2] * wave).astype(np.float32)
+            return [*(one.astype(width) for one in operands), c, np.zeros_like(c)]
+
+        left = []
+        for engine in ("fast", "reference"):
+            given = arguments()
+            simulator = Simulator(engine=engine)
+            simulator.launch(kernel, (1, 1, 1), given)
+            assert simulator.notes == ()
+            left.append(given[3])
+        nan = np.isnan(left[0]) & np.isnan(left[1])
+        assert (nan | (left[0].view(np.uint32) == left[1].view(np.uint32))).all()
+
+
+def test_the_first_fault_in_the_order_of_workgroups_is_the_one(any_toy, declare):
+    """Workgroups on threads: what is raised, and what is left in memory, is the reference's."""
+
+    def body(x, y):
+        place = lanes.block_id(axis=0)
+        value = memory.load(memory.offset(x, place))
+        memory.store(memory.offset(y, place), value // memory.load(memory.offset(x, place)))
+
+    kernel = any_toy.kernel(body, declare("x", I32), declare("y", I32, "readwrite"))
+
+    def arguments():
+        x = np.arange(1, 201, dtype=np.int32)
+        x[[60, 130, 199]] = 0
+        return [x, np.full(200, -1, np.int32)]
+
+    for seed in (0, 5):
+        for threads in (1, 3):
+            fault, _ = run_both(kernel, (200, 1, 1), arguments, seed=seed, threads=threads)
+            assert fault.kind == "integer" and fault.workgroup[0] in (60, 130, 199)
+
+
+def test_a_fault_after_many_additions_is_replayed_on_the_memory_of_its_time(any_toy, declare):
+    """A workgroup that fails for what those before it have added."""
+
+    def body(total, y):
+        memory.atomic_add(total, lanes.lane_id() - lanes.lane_id() + 1)
+        seen = memory.load(total)
+        limit = control.current_builder().constant(20 * any_toy.wave, I32)
+        memory.store(memory.offset(y, arithmetic.select(seen > limit, seen, seen - seen)), seen)
+
+    kernel = any_toy.kernel(body, declare("total", I32, "readwrite"), declare("y", I32, "write"))
+    fault, _ = run_both(kernel, (40, 1, 1), lambda: [np.zeros(1, np.int32), np.zeros(4, np.int32)], threads=2)
+    assert (fault.kind, fault.workgroup) == ("memory", (20, 0, 0))
+
+
+@pytest.mark.parametrize("kind", ["plain", "unwritten", "gaps", "sparse"])
+def test_kinds_of_memory_agree(any_toy, declare, kind):
+    """Reads and writes, right and wrong by a little, through pointers and views, in every kind of buffer."""
+
+    def body(x, y, at, count):
+        t = lanes.thread_id()
+        view = memory.bound(memory.offset(x, at), count)
+        index = arithmetic.add(t * 2, at, nsw=False)
+        value = memory.view_load(view, index, count=2)
+        more = memory.load(memory.offset(x, at + lanes.lane_id()))
+        memory.view_store(memory.bound(y, count), index, value)
+        memory.store(memory.offset(y, at), more)
+
+    numbers = [Parameter(name=name, type=I32) for name in ("at", "count")]
+    kernel = any_toy.kernel(body, declare("x", I32), declare("y", I32, "write"), *numbers)
+    found = set()
+    for at in (0, 2, 16, 900):
+        for count in (0, 30, 64, 1000):
+
+            def arguments(at=at, count=count):
+                values = np.arange(1024, dtype=np.int32)
+                if kind == "sparse":
+                    x = SparseBuffer(1 << 33, {0: values[:300], 1 << 12: values[300:]})
+                elif kind == "gaps":
+                    x = values.reshape(8, 128)[:, :127]
+                else:
+                    x = Buffer(values, initialized=kind == "plain")
+                return [x, np.zeros(1024, np.int32), at, count]
+
+            fault, _ = run_both(kernel, (1, 1, 1), arguments)
+            found.add(fault.kind if fault else None)
+    assert found == {"plain": {None, "memory"}, "sparse": {None, "initialisation"}}.get(kind, found)
+    assert found - {None} or kind == "plain"
+
+
+def test_a_kernel_with_an_op_that_has_no_function_runs_on_the_reference_engine(any_toy, declare):
+    def by_the_count(wave_size, active, **_):
+        return ((0, np.full(wave_size, int(active.sum()) - 1)),)
+
+    odd = OpDef(
+        name="toy.last_of_as_many",
+        operands=("x",),
+        attributes=(AttributeDef("unused", "int", default=0),),
+        result=lambda types, _: (types[0],),
+        effects=effects("convergent"),
+        issue="vector",
+        meaning=LanePermutation(by_the_count),
+        lowering=never,
+    )
+    arch = evolve(any_toy.arch, ops=(*any_toy.arch.ops, odd))
+
+    def body(y):
+        t = lanes.thread_id()
+        memory.store(memory.offset(y, t), odd(t))
+
+    kernel = build_kernel("odd", [declare("y", I32, "write")], arch=arch, block=any_toy.wave, body=body)
+    fault, fast = run_both(kernel, (1, 1, 1), lambda: [np.zeros(any_toy.wave, np.int32)])
+    assert fault is None
+    [note] = fast.notes
+    assert "odd runs on the reference engine" in note and "toy.last_of_as_many" in note
+
+
+def test_without_llvm_kernels_run_on_the_reference_engine(any_toy, declare, monkeypatch):
+    def missing():
+        raise ImportError("No module named 'llvmlite'")
+
+    monkeypatch.setattr("kinfolk_runtime.simulator.fast.library._llvm", missing)
+    monkeypatch.setattr(program, "LIBRARY", HostLibrary())
+    kernel = any_toy.kernel(lambda y: memory.store(y, lanes.lane_id()), declare("y", I32, "write"))
+    _, fast = run_both(kernel, (1, 1, 1), lambda: [np.zeros(1, np.int32)])
+    [note] = fast.notes
+    assert "llvmlite" in note
+
+
+def test_compiled_functions_are_kept_on_disk(any_toy, declare, monkeypatch, tmp_path):
+    """A second process finds the object of the first; a damaged one is not silently taken for another."""
+    monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(program, "LIBRARY", HostLibrary())
+    kernel = any_toy.kernel(lambda y: memory.store(y, lanes.lane_id() * 3), declare("y", I32, "write"))
+    run_both(kernel, (1, 1, 1), lambda: [np.zeros(1, np.int32)])
+    [kept] = (tmp_path / "simulator").iterdir()
+    assert kept.suffix == ".o"
+    other = HostLibrary()
+    monkeypatch.setattr(HostLibrary, "_compiled", never)
+    monkeypatch.setattr(program, "LIBRARY", other)
+    kernel = any_toy.kernel(lambda y: memory.store(y, lanes.lane_id() * 3), declare("y", I32, "write"))
+    run_both(kernel, (1, 1, 1), lambda: [np.zeros(1, np.int32)])
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_the_order_of_waves_is_a_permutation_that_the_seed_draws(count):
+    drawn = {tuple(wave_order(seed, 3, 1, count)) for seed in range(40)}
+    assert all(sorted(order) == list(range(count)) for order in drawn)
+    assert len(drawn) > (1 if count > 1 else 0)
+    assert wave_order(0, 3, 1, count) == list(range(count))
+
+
+def test_masks_of_components_and_i1_in_memory_agree(any_toy, declare):
+    def body(x, y, z):
+        t = lanes.thread_id()
+        values = memory.load(memory.offset(x, t * 4), count=4)
+        masks = values > vector.splat(control.current_builder().constant(0.0, F32), count=4)
+        memory.store(memory.offset(y, t * 4), masks)
+        again = memory.load(memory.offset(y, t * 4), count=4)
+        memory.store(memory.offset(z, t * 4), arithmetic.select(again, values, values + values))
+
+    kernel = any_toy.kernel(body, declare("x", F32), declare("y", I1, "readwrite"), declare("z", F32, "write"), waves=2)
+    size = 8 * any_toy.wave
+
+    def arguments():
+        x = np.random.default_rng(2).normal(size=size).astype(np.float32)
+        return [x, np.zeros(size, np.bool_), np.zeros(size, np.float32)]
+
+    fault, _ = run_both(kernel, (1, 1, 1), arguments)
+    assert fault is None
