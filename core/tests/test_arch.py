@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 
 from kinfolk.arch import Arch, UnknownFact
-from kinfolk.errors import PluginError
+from kinfolk.errors import IRError, PluginError
 from kinfolk.expr import ExprError, Scope, fact
+from kinfolk.ir import build_kernel
 from kinfolk.ir.meaning import Matrix, OperandMap
 from kinfolk.ir.op import OpDef
+from kinfolk.ir.ops import memory
 from kinfolk.ir.types import BF16, F32
 from kinfolk.matrix import Atom, MatrixCatalog, atom_fact
 
@@ -66,3 +68,43 @@ def test_the_wave_size_is_a_fact_of_every_arch_and_one_number():
 def test_facts_are_read_like_a_mapping():
     assert dict(arch().facts) == {"lds_bytes": 1024, "wave_size": 32}
     assert len(arch().facts) == 2
+
+
+def test_facts_and_what_else_is_declared_cannot_be_changed():
+    declared = {"lds_bytes": 1024}
+    made = arch(facts=declared)
+    declared["lds_bytes"] = 1
+    assert made.lds_bytes == 1024
+    for mapping in (made.facts, made.facts.declared, made.roles, made.lacking, made.bounds):
+        with pytest.raises(TypeError):
+            mapping["lds_bytes"] = 1
+
+
+BOUNDED = {
+    "facts": {"threads": 64, "bytes": 1024},
+    "bounds": {"workgroup_threads": "threads", "workgroup_bytes": "bytes"},
+}
+
+
+@pytest.mark.parametrize(
+    "threads, elements, told", [(64, 256, ""), (96, 256, "block in threads is 96"), (64, 257, "1028")]
+)
+def test_a_kernel_is_held_to_the_bounds_when_it_is_built(threads, elements, told):
+    def body():
+        memory.allocate(F32, elements)
+
+    def build(on):
+        return build_kernel("k", (), arch=on, block=threads, body=body)
+
+    build(arch())  # an arch that declares no bound has none
+    if not told:
+        build(arch(**BOUNDED))
+        return
+    with pytest.raises(IRError, match=told):
+        build(arch(**BOUNDED))
+
+
+@pytest.mark.parametrize("bounds", [{"workgroup_bytes": "absent"}, {"registers": "lds_bytes"}])
+def test_a_bound_names_a_fact_that_is_a_number(bounds):
+    with pytest.raises(PluginError, match="each by a declared fact that is an int"):
+        arch(bounds=bounds)

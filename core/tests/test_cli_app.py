@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -111,6 +112,38 @@ def test_documents_hold_no_bare_infinities(capsys):
 
     found = json.loads(capsys.readouterr().out, parse_constant=refuse)
     assert found == {"margin": "inf", "rows": ["nan", 1.5, [True, None]]}
+
+
+def test_documents_hold_no_half_characters_and_no_endless_numbers(capsys):
+    print_document({"a\udcff": "b\udcff", "n": 10**5000, "é": "é", "m": 2**64})
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"a\\udcff": "b\\udcff", "n": "an int of 16610 bits", "é": "é", "m": 2**64}
+
+
+@pytest.mark.parametrize("redirect", ["2>&-", "<&- 2>&-", "<&-"])
+def test_a_closed_stream_is_no_failure(redirect):
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m kinfolk.cli list --json {redirect}"], capture_output=True, check=False
+    )
+    assert done.returncode == 0 and json.loads(done.stdout)["schema"] == "kinfolk.list/1"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device here is always full")
+def test_output_that_cannot_be_written_is_a_failure_that_says_so():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kinfolk.cli", "list", "--json"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert b"No space left on device" in done.stderr and b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("limit", ["inf", "nan", "0", "-1"])
+def test_a_time_limit_is_a_number_of_seconds(limit):
+    done = subprocess.run(
+        [sys.executable, "-m", "kinfolk.cli", "list", "--time-limit", limit], capture_output=True, check=False
+    )
+    assert done.returncode == 2 and b"--time-limit" in done.stderr
 
 
 def test_without_click_the_extra_is_named():

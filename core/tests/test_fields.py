@@ -172,3 +172,26 @@ def test_one_of_does_not_mix_types():
 def test_launch_fields_are_marked():
     marked = [field.name for field in attrs.fields(Problem) if is_launch(field)]
     assert marked == ["length"]
+
+
+class Unprintable:
+    def __int__(self):
+        raise RuntimeError("no int")
+
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    "value, told",
+    [(10**5000, "an int of 16610 bits"), (Unprintable(), "a Unprintable that cannot be printed")],
+    ids=["endless", "unprintable"],
+)
+def test_a_value_that_cannot_be_printed_is_told(value, told):
+    @attrs.frozen(kw_only=True)
+    class Narrow:
+        rows: int = attrs.field(validator=ExactInt())
+
+    with pytest.raises(FieldError, match=told) as caught:
+        Narrow(rows=value)
+    assert len(str(caught.value)) < 300

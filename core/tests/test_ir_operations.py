@@ -338,7 +338,9 @@ def test_fneg_and_fabs_change_the_sign_bit_alone():
 def test_a_nan_in_a_maximum_is_reported(name):
     a = np.array([1.0, math.nan, 1.0, math.nan], np.float32)
     b = np.array([2.0, 1.0, math.nan, math.nan], np.float32)
-    assert evaluate(name, (F32, F32), (a, b))[1] == {f"NaN in {name[5:]}; an input may hold a NaN or an infinity, or a sum left f32": {1, 2, 3}}
+    assert evaluate(name, (F32, F32), (a, b))[1] == {
+        f"NaN in {name[5:]}; an input may hold a NaN or an infinity, or a sum left f32": {1, 2, 3}
+    }
 
 
 def test_the_square_root_is_correctly_rounded():
