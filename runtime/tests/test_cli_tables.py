@@ -124,3 +124,10 @@ def test_a_failing_report_says_what_was_found(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert "not finite" in "\n".join(lines)
     assert lines[-2:] == ["ragged: lse: 3 elements are NaN", "fail: 1 of 1 scenario failed on 1 kernel"]
+
+
+def test_a_status_in_the_table_is_the_outputs_own(capsys):
+    bad = OutputReport(name="lse", elements=4, max_abs_err=2.0, error_there=2.0, tolerance=1.0, margin=2.0)
+    print_report(report(GOOD, bad))
+    rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("ragged")]
+    assert [(row[1].strip(), row[2].strip()) for row in rows] == [(GOOD.name, "pass"), ("lse", "fail")]

@@ -319,6 +319,11 @@ DISTRIBUTIONS |= {
     "named": family("named", "acme_named", changed('one("{name}.first", 1)', 'one("a b\\n[red]", 1)')),
     "worded": family("worded", "acme_worded", changed('one("{name}.first", 1)', 'one("{name}.first", "high")')),
     "printing": family("printing", "acme_printing", changed(PLAN, f"    print('NOISE')\n{PLAN}") + "print('NOISE')\n"),
+    "writing": family(
+        "writing",
+        "acme_writing",
+        changed('    return {{"y": inputs["x"]}} if inputs else None', '    inputs["x"][...] = 0\n    return {{}}'),
+    ),
     # policies that break those who did not ask for them
     "pexits": policy("pexits", "import os\nos._exit(0)\n"),
     "pinterrupts": policy("pinterrupts", "raise KeyboardInterrupt\n"),

@@ -158,3 +158,20 @@ def test_an_arch_that_lowers_to_nothing_is_named(environment):
     lowered, read = environment("toy", "toyarch").ask(code)
     assert lowered == "arch toyarch: lower_kernel returned None, it returns a LoweredModule"
     assert read == "arch toyarch: read_usage returned None, it returns a Usage"
+
+
+@pytest.mark.parametrize("name, told", [("writing", "read-only"), ("toy", "")])
+def test_a_reference_gets_inputs_that_it_cannot_write(environment, name, told):
+    code = f"""
+    import kinfolk, numpy
+    from kinfolk.plugins.composition import compose
+    inputs = {{'x': numpy.ones(3)}}
+    answer = ''
+    try:
+        compose('{name}', 'toyarch').reference(None, inputs)
+    except kinfolk.PluginError as error:
+        answer = str(error)
+    assert inputs['x'].tolist() == [1, 1, 1] and inputs['x'].flags.writeable
+    """
+    answer = environment(name, "toyarch").ask(code)
+    assert told in answer and bool(told) == bool(answer)

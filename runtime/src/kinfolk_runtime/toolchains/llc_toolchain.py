@@ -11,7 +11,7 @@ from typing import Final
 from kinfolk.errors import ToolError
 from kinfolk_runtime.toolchains.base import Compiled, CompileJob
 from kinfolk_runtime.toolchains.generation import served_flavors
-from kinfolk_runtime.toolchains.tool import ROCM_FOLDER, Tool, find_tool, paths_on_host, run_tool
+from kinfolk_runtime.toolchains.tool import JOB_SECONDS, ROCM_FOLDER, Tool, find_tool, paths_on_host, run_tool
 
 REMEDY: Final = "Install LLVM's tools (Debian: apt install llvm-22)."
 ROCM_REMEDY: Final = "Install ROCm."
@@ -33,7 +33,7 @@ class LlcToolchain:
         *,
         name: str = "llc",
         remedy: str = REMEDY,
-        timeout_seconds: float = 300.0,
+        timeout_seconds: float = JOB_SECONDS,
     ) -> None:
         self.name = name
         self._paths = None if paths is None else tuple(paths)

@@ -10,6 +10,7 @@ from kinfolk.errors import ToolError
 from kinfolk_runtime.toolchains.base import Compiled, CompileJob
 from kinfolk_runtime.toolchains.generation import served_flavors
 from kinfolk_runtime.toolchains.pool import WORKER_FILE, WorkerError, WorkerPool
+from kinfolk_runtime.toolchains.tool import JOB_SECONDS
 
 
 def core_count() -> int:
@@ -30,7 +31,7 @@ class LlvmliteToolchain:
         *,
         name: str = "llvmlite",
         workers: int | None = None,
-        timeout_seconds: float = 300.0,
+        timeout_seconds: float = JOB_SECONDS,
         worker_command: Sequence[str] | None = None,
     ) -> None:
         self.name = name

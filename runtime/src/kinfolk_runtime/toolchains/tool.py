@@ -22,6 +22,8 @@ OLDEST: Final = 20
 NEWEST: Final = 30  # the highest number that is looked for in names such as `llc-22`
 ROCM_FOLDER: Final = Path("/opt/rocm/llvm/bin")
 VERSION_SECONDS: Final = 20.0
+JOB_SECONDS: Final = 120.0
+"""How long one compilation may take, unless a toolchain is made with another limit; ours take seconds at most."""
 SAID_CHARACTERS: Final = 2000
 
 _VERSION = re.compile(r"(?:(\w+) )?(?:LLVM version|LLD) (\d+(?:\.\d+)*\w*)")
