@@ -29,7 +29,7 @@ from kinfolk_runtime.artifact import Artifact, CompiledKernel
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.executor import DEFAULT, Executor, executor_of
 from kinfolk_runtime.memory import memory_refusals
-from kinfolk_runtime.simulator.engine import ENGINES, Engine, Simulator
+from kinfolk_runtime.simulator.engine import ENGINES, Simulator
 
 if TYPE_CHECKING:
     from kinfolk.plan import Plan
@@ -130,7 +130,7 @@ def runners_of(
         return (Runner(executor_of(wanted)),)
     if not order_seeds or any(type(seed) is not int or seed < 0 for seed in order_seeds):
         raise ValueError(f"order_seeds takes one or more Python ints of at least 0, got {order_seeds!r}")
-    simulator = Simulator(engine=cast("Engine", engine))
+    simulator = Simulator(engine=engine)
     return tuple(Runner(simulator.with_order(seed), seed) for seed in dict.fromkeys(order_seeds))
 
 

@@ -1,7 +1,8 @@
 """The simulator: kernels run as their ops are declared, with every access, claim and barrier checked.
 
-One engine so far, the reference in numpy. It does not look for races: a missing barrier shows only by chance of the
-order of waves, which `order_seed` draws.
+Two engines with the same results: the reference in numpy, one wave at a time, and a fast one of compiled functions of
+the ops, which leaves what it has none for, and the naming of faults, to the reference. Neither looks for races: a
+missing barrier shows only by chance of the order of waves, which `order_seed` draws.
 """
 
 from __future__ import annotations

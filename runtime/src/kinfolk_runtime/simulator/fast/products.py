@@ -6,6 +6,7 @@ fused step gives the same, and is taken.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ import numpy.typing as npt
 from kinfolk.ir.llvm_lanes import LlvmAlgebra, LlvmLane
 from kinfolk.ir.meaning import Matrix, OperandMap
 from kinfolk.ir.ops.convert import widen_float
-from kinfolk.ir.types import F32, I16, I32, ScalarType
-from kinfolk_runtime.simulator.fast.layout import SCRATCH, STAGED
+from kinfolk.ir.types import F32, ScalarType
+from kinfolk_runtime.simulator.fast.layout import SCRATCH, SLOT_ALIGNMENT, STAGED
 from kinfolk_runtime.simulator.fast.text import OpText, OpWriter
 
 Index = npt.NDArray[np.int64]
@@ -41,7 +42,12 @@ def matrix(meaning: Matrix, wave_size: int) -> OpText:
 def scratch_bytes(meaning: Matrix) -> int:
     """Return the bytes of scratch that a product takes, beyond `STAGED`."""
     m, n, k = meaning.m, meaning.n, meaning.k
-    return 4 * (m * k + k * n + m * n) + 256
+    return _lines(m * k) + _lines(k * n) + _lines(m * n) + _lines(k * max(m, n))
+
+
+def _lines(count: int) -> int:
+    """Return the bytes of so many f32, in whole lines."""
+    return -(-4 * count // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
 
 
 class _Product:
@@ -60,8 +66,8 @@ class _Product:
         w.fault_if(idle)
         scratch = w.field("%c", SCRATCH, "ptr")
         self.a_rows = w.at(scratch, STAGED)
-        self.b_rows = w.at(scratch, STAGED + 4 * self.m * self.k)
-        self.c_rows = w.at(scratch, STAGED + 4 * self.k * (self.m + self.n))
+        self.b_rows = w.at(scratch, STAGED + _lines(self.m * self.k))
+        self.c_rows = w.at(scratch, STAGED + _lines(self.m * self.k) + _lines(self.k * self.n))
         a_at = _positions(self.meaning.a, self.size, self.m, self.k).T
         b_at = _positions(self.meaning.b, self.size, self.k, self.n)
         c_at = _positions(self.meaning.c, self.size, self.m, self.n)
@@ -74,7 +80,7 @@ class _Product:
             }
             put = {key: w.at(self.d, 4 * int(c_at[key])) for key in place}
         else:
-            self._move(self.c, c_at, self.c_rows, gather=True)
+            self._move(self.c, c_at, self.c_rows, "float", gather=True)
             place = put = {
                 (i, j): w.at(self.c_rows, 4 * (i * self.n + j))
                 for i in range(self.m)
@@ -94,7 +100,7 @@ class _Product:
             w.jump(done)
             w.label(done)
         if not plain:
-            self._move(self.d, c_at, self.c_rows, gather=False)
+            self._move(self.d, c_at, self.c_rows, "float", gather=False)
         return w.finish()
 
     def _widen(self, source: str, at: Index, type_: ScalarType, target: str, lanes: int) -> None:
@@ -102,12 +108,9 @@ class _Product:
         w = self.w
         narrow = {"f32": "float", "bf16": "i16", "f16": "i16"}[type_.name]
         if lanes == 1 or not _contiguous(at, lanes):
-            for number, position in enumerate(at.reshape(-1)):
-                one = w.let(f"load {narrow}, ptr {w.at(source, type_.bytes * int(position))}")
-                vector = w.let(f"insertelement <1 x {narrow}> poison, {narrow} {one}, i32 0")
-                wide = self._wide(vector, type_, 1)
-                w.do(f"store <1 x float> {wide}, ptr {w.at(target, 4 * number)}")
-            return
+            loose = w.at(self.c_rows, _lines(self.m * self.n))
+            self._move(source, at, loose, f"i{type_.bits}", gather=True)
+            source, at = loose, np.arange(at.size, dtype=np.int64).reshape(at.shape)
         for row in range(at.shape[0]):
             for column in range(0, at.shape[1], lanes):
                 where = w.at(source, type_.bytes * int(at[row, column]))
@@ -122,12 +125,27 @@ class _Product:
         algebra = LlvmAlgebra(lanes, self.w.let, self.w.declare, _nowhere)
         return widen_float(algebra, LlvmLane(algebra, type_, bits)).name
 
-    def _move(self, value: str, at: Index, rows: str, gather: bool) -> None:
+    def _move(self, value: str, at: Index, rows: str, item: str, gather: bool) -> None:
+        """Copy items of a value at the places `at` to rows in a line, or back."""
         w = self.w
-        for number, position in enumerate(at.reshape(-1)):
-            here, there = w.at(value, 4 * int(position)), w.at(rows, 4 * number)
-            source, target = (here, there) if gather else (there, here)
-            w.do(f"store float {w.let(f'load float, ptr {source}')}, ptr {target}")
+        places = ", ".join(f"i32 {int(place)}" for place in at.reshape(-1))
+        table = f"@places_{hashlib.sha256(places.encode()).hexdigest()[:20]}"
+        w.declare(f"{table} = private unnamed_addr constant [{at.size} x i32] [{places}]")
+        before, round_, after = w.fresh("before"), w.fresh("items"), w.fresh("after")
+        w.jump(before)
+        w.label(before)
+        w.jump(round_)
+        w.label(round_)
+        following = w.fresh("%next")
+        number = w.let(f"phi i64 [0, %{before}], [{following}, %{round_}]")
+        place = w.let(f"load i32, ptr {w.let(f'getelementptr i32, ptr {table}, i64 {number}')}")
+        there = w.let(f"getelementptr {item}, ptr {value}, i32 {place}")
+        here = w.let(f"getelementptr {item}, ptr {rows}, i64 {number}")
+        source, target = (there, here) if gather else (here, there)
+        w.do(f"store {item} {w.let(f'load {item}, ptr {source}')}, ptr {target}")
+        w.lines.append(f"  {following} = add i64 {number}, 1")
+        w.branch(w.let(f"icmp ult i64 {following}, {at.size}"), round_, after)
+        w.label(after)
 
     def _exact(self) -> str | None:
         """Return an i1, whether all products are exact in f32; None where they always are.
@@ -213,4 +231,4 @@ def _contiguous(at: Index, lanes: int) -> bool:
     return bool((runs - runs[:, :, :1] == np.arange(lanes)).all() and (runs[:, :, 0] % lanes == 0).all())
 
 
-__all__ = ["I16", "I32", "UnknownMatrix", "matrix", "scratch_bytes"]
+__all__ = ["UnknownMatrix", "matrix", "scratch_bytes"]

@@ -1,0 +1,73 @@
+"""How fast the simulator's engines run MLA decode: lane-operations a second, and how long a kernel takes to prepare."""
+
+import numpy as np
+import pytest
+
+from kinfolk import dispatch
+from kinfolk_runtime import bind
+from kinfolk_runtime import compile as compile_plan
+from kinfolk_runtime.simulator import Simulator
+from kinfolk_runtime.simulator.fast.engine import FastEngine
+
+BATCH = 4
+AIMED_RATE = 1e9
+"""Lane-operations a second on one core; an op on one lane of a running loop counts as one, whatever its width."""
+
+
+def filled(composition, plan, keys):
+    """Return inputs in which every sequence has all its keys, in pages in random order."""
+    [scenario] = [each for each in composition.scenarios(plan.request) if each.name == "ragged"]
+    inputs, random = dict(scenario.inputs()), np.random.default_rng(0)
+    page = inputs["c_kv"].shape[1]
+    pages = BATCH * keys // page
+    for name in ("c_kv", "k_rope"):
+        kind, shape = inputs[name].dtype, (pages, page, inputs[name].shape[2])
+        inputs[name] = random.normal(size=shape).astype(np.float32).astype(kind)
+    inputs["cu_seqlens_k"] = (np.arange(BATCH + 1) * keys).astype(np.int32)
+    inputs["block_table"] = random.permutation(pages).astype(np.int32).reshape(BATCH, -1)
+    return inputs
+
+
+def lane_operations(kernel, plan, keys):
+    """Return about how many a launch has: the ops of the loop over pages, rare branches among them."""
+    [loop] = [op for op in kernel.walk() if op.name == "core.for"]
+    rounds = keys // plan.launches[0].spec.page_size
+    workgroups = BATCH * plan.request.num_heads // 64
+    return len(list(loop.regions[0].walk())) * rounds * workgroups * kernel.block
+
+
+@pytest.mark.benchmark(group="engines")
+@pytest.mark.parametrize("engine, threads, keys", [("fast", 1, 1024), ("fast", 1, 16384), ("fast", None, 16384)])
+def test_decode(benchmark, composition, decode, aim, engine, threads, keys):
+    """128 heads, a batch of 4; the aim is that of one core."""
+    plan = dispatch(decode(max_seqlen_k=keys), "gfx942")
+    inputs = filled(composition, plan, keys)
+    bound = bind(compile_plan(plan), inputs, executor=Simulator(engine=engine, threads=threads))
+    kernel = composition.emit(plan.launches[0].spec)
+    total = lane_operations(kernel, plan, keys)
+    aim(total / AIMED_RATE)
+    benchmark.pedantic(bound, rounds=3, warmup_rounds=1)
+    if benchmark.stats is not None:
+        benchmark.extra_info["lane_operations_per_second"] = total / benchmark.stats.stats.median
+
+
+@pytest.mark.benchmark(group="engines")
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+def test_the_engines_side_by_side(benchmark, composition, decode, engine):
+    """The same launch of 256 keys in each engine."""
+    plan = dispatch(decode(max_seqlen_k=256), "gfx942")
+    bound = bind(compile_plan(plan), filled(composition, plan, 256), executor=Simulator(engine=engine))
+    benchmark.pedantic(bound, rounds=2, warmup_rounds=1)
+
+
+@pytest.mark.benchmark(group="engines")
+def test_prepare(benchmark, composition, plan, aim):
+    """A kernel whose functions this process has already."""
+    aim(0.010)
+    engine = FastEngine()
+    engine.prepare(composition.emit(plan.launches[0].spec))
+
+    def fresh():
+        return (composition.emit(plan.launches[0].spec),), {}
+
+    benchmark.pedantic(engine.prepare, setup=fresh, rounds=5)
