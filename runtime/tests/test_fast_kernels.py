@@ -369,18 +369,22 @@ def test_without_llvm_kernels_run_on_the_reference_engine(any_toy, declare, monk
 
 
 def test_compiled_functions_are_kept_on_disk(any_toy, declare, monkeypatch, tmp_path):
-    """A second process finds the object of the first; a damaged one is not silently taken for another."""
+    """A second process finds the object of the first; a damaged one is made again."""
     monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(program, "LIBRARY", HostLibrary())
     kernel = any_toy.kernel(lambda y: memory.store(y, lanes.lane_id() * 3), declare("y", I32, "write"))
     run_both(kernel, (1, 1, 1), lambda: [np.zeros(1, np.int32)])
     [kept] = (tmp_path / "simulator").iterdir()
     assert kept.suffix == ".o"
-    other = HostLibrary()
-    monkeypatch.setattr(HostLibrary, "_compiled", never)
-    monkeypatch.setattr(program, "LIBRARY", other)
-    kernel = any_toy.kernel(lambda y: memory.store(y, lanes.lane_id() * 3), declare("y", I32, "write"))
-    run_both(kernel, (1, 1, 1), lambda: [np.zeros(1, np.int32)])
+    whole = kept.read_bytes()
+    compiled = HostLibrary._compiled
+    for damaged in (False, True):
+        kept.write_bytes(whole[:-100] if damaged else whole)
+        monkeypatch.setattr(HostLibrary, "_compiled", compiled if damaged else never)
+        monkeypatch.setattr(program, "LIBRARY", HostLibrary())
+        kernel = any_toy.kernel(lambda y: memory.store(y, lanes.lane_id() * 3), declare("y", I32, "write"))
+        run_both(kernel, (1, 1, 1), lambda: [np.zeros(1, np.int32)])
+    assert kept.read_bytes() == whole
 
 
 @pytest.mark.parametrize("count", [1, 3, 8])

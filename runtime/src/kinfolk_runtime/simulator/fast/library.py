@@ -71,9 +71,8 @@ class HostLibrary:
         source = module_text(missing, support)
         digest = hashlib.sha256(f"{self._identity}\n{source}".encode()).hexdigest()
         kept = storage_root() / "simulator" / f"{digest[:40]}.o"
-        try:
-            data = kept.read_bytes()
-        except OSError:
+        data = _kept(kept)
+        if data is None:
             data = self._compiled(source)
             _keep(kept, data)
         engine.add_object_file(_llvm().ObjectFileRef.from_data(data))
@@ -123,14 +122,24 @@ def module_text(texts: Iterable[OpText], support: Mapping[str, str]) -> str:
     return "\n".join([*sorted(declarations), *lines, *bodies, ending])
 
 
+def _kept(path: Path) -> bytes | None:
+    """Return the object in a file; a file that is damaged, or none, is a miss."""
+    try:
+        whole = path.read_bytes()
+    except OSError:
+        return None
+    digest, data = whole[:32], whole[32:]
+    return data if hashlib.sha256(data).digest() == digest else None
+
+
 def _keep(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; a cache that cannot be written is none."""
+    """Write an object behind its digest, whole or not at all; a cache that cannot be written is none."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
+                file.write(hashlib.sha256(data).digest() + data)
             os.replace(name, path)
         except OSError:
             os.unlink(name)
