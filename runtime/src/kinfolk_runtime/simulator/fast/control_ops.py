@@ -161,30 +161,26 @@ def _word(name: str, word: int, record: str = "%job", type_: str = "i64") -> str
     return f"  %{name}.at = getelementptr i64, ptr {record}, i64 {word}\n  %{name} = load {type_}, ptr %{name}.at\n"
 
 
-def runner(wave_size: int) -> OpText:
-    """Return `run_workgroups(job, places, count)`: the number of workgroups that ran to their end, in order.
-
-    Where it is less than `count` the next one is at fault.
-    """
-    full = -1 if wave_size == 64 else (1 << wave_size) - 1
-    words = "".join(
-        (
-            _word("waves", JOB_WAVES),
-            _word("contexts", JOB_CONTEXTS, type_="ptr"),
-            _word("frames", JOB_FRAMES, type_="ptr"),
-            _word("frame.bytes", JOB_FRAME_BYTES),
-            _word("marks", JOB_MARKS, type_="ptr"),
-            _word("mark.bytes", JOB_MARK_BYTES),
-            _word("x.count", JOB_GRID_X),
-            _word("y.count", JOB_GRID_Y),
-            _word("code", JOB_CODE, type_="ptr"),
-            _word("seed", JOB_SEED),
-            _word("order", JOB_ORDER, type_="ptr"),
-            _word("hidings", JOB_HIDINGS, type_="ptr"),
-        )
+_JOB = "".join(
+    (
+        _word("waves", JOB_WAVES),
+        _word("contexts", JOB_CONTEXTS, type_="ptr"),
+        _word("frames", JOB_FRAMES, type_="ptr"),
+        _word("frame.bytes", JOB_FRAME_BYTES),
+        _word("marks", JOB_MARKS, type_="ptr"),
+        _word("mark.bytes", JOB_MARK_BYTES),
+        _word("x.count", JOB_GRID_X),
+        _word("y.count", JOB_GRID_Y),
+        _word("code", JOB_CODE, type_="ptr"),
+        _word("seed", JOB_SEED),
+        _word("order", JOB_ORDER, type_="ptr"),
+        _word("hidings", JOB_HIDINGS, type_="ptr"),
     )
-    text = f"""define i64 {NAME}(ptr %job, ptr %places, i64 %count) {{
-{words}  %seeded = mul i64 %seed, {FACTORS[0]}
+)
+"""Reads the words of the job."""
+
+_ENTRY = f"""define i64 {NAME}(ptr %job, ptr %places, i64 %count) {{
+{_JOB}  %seeded = mul i64 %seed, {FACTORS[0]}
   %drawn = icmp ne i64 %seed, 0
   br label %group
 group:
@@ -193,7 +189,10 @@ group:
   br i1 %any, label %begin, label %over
 over:
   ret i64 %n
-begin:
+"""
+"""Takes workgroups one after the other."""
+
+_BEGIN = f"""begin:
   %place.at = getelementptr i64, ptr %places, i64 %n
   %place = load i64, ptr %place.at
   %x = urem i64 %place, %x.count
@@ -209,7 +208,7 @@ ready:
   %w = phi i64 [0, %begin], [%w2, %ready]
   %c.at = mul i64 %w, {8 * CONTEXT_WORDS}
   %c = getelementptr i8, ptr %contexts, i64 %c.at
-  store i64 {full}, ptr %c
+  store i64 FULL, ptr %c
   %bx = getelementptr i64, ptr %c, i64 {BLOCK}
   store i64 %x, ptr %bx
   %by = getelementptr i64, ptr %c, i64 {BLOCK + 1}
@@ -221,7 +220,10 @@ ready:
   %w2 = add i64 %w, 1
   %all = icmp eq i64 %w2, %waves
   br i1 %all, label %round, label %ready
-round:
+"""
+"""Sets what is a workgroup's own; FULL stands for the mask of all lanes."""
+
+_ORDER = f"""round:
   %r = phi i64 [0, %ready], [%r2, %round.done]
   br label %plain
 plain:
@@ -263,7 +265,10 @@ draw.one:
   store i64 %a, ptr %b.at
   %last2 = sub i64 %last, 1
   br label %draw.next
-waves.begin:
+"""
+"""Draws the order of waves for a round between two barriers."""
+
+_WAVES = f"""waves.begin:
   br label %wave
 wave:
   %k = phi i64 [0, %waves.begin], [%k2, %wave.fine]
@@ -302,7 +307,10 @@ wave.fine:
   %k2 = add i64 %k, 1
   %k.all = icmp eq i64 %k2, %waves
   br i1 %k.all, label %met, label %wave
-met:
+"""
+"""Runs every wave to where it stops, and notes whether all stop alike."""
+
+_ENDS = f"""met:
   %is.parted = icmp ne i64 %new.parted, 0
   br i1 %is.parted, label %fault, label %round.done
 round.done:
@@ -320,5 +328,15 @@ fault:
   ret i64 %n
 }}
 """
+"""Ends a round, a workgroup, or the run at a fault."""
+
+
+def runner(wave_size: int) -> OpText:
+    """Return `run_workgroups(job, places, count)`: the number of workgroups that ran to their end, in order.
+
+    Where it is less than `count` the next one is at fault.
+    """
+    full = -1 if wave_size == 64 else (1 << wave_size) - 1
+    text = _ENTRY + _BEGIN.replace("FULL", str(full)) + _ORDER + _WAVES + _ENDS
     declarations = frozenset({"declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"})
     return OpText(f"{ENTRY}_{wave_size}", text, declarations, 0)
