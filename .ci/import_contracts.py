@@ -50,7 +50,7 @@ def configuration(root: Path) -> str:
     in_core = modules(root / "core/src/kinfolk")
     base = [f"kinfolk.{name}" for name in CORE_BASE if name in in_core]
     top = [f"kinfolk.{name}" for name in CORE_TOP if name in in_core]
-    below_cli = [f"kinfolk.{name}" for name in in_core - {"cli"}]
+    below_cli = [f"kinfolk.{name}" for name in in_core - {"cli", "__main__"}]
     text = "[importlinter]\nroot_packages =\n" + "".join(f"    {name}\n" for name in roots)
     text += "include_external_packages = True\n\n"
     text += forbidden("Core imports no other part", core, [*runtime, *shared, *archs, *families])
