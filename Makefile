@@ -55,7 +55,7 @@ docs: $(INSTALLED)
 	$(BIN)/python tools/generate_docs.py
 
 lint: $(INSTALLED)
-	@status=0; for check in 'ruff check .' 'python .ci/rules.py' 'python .ci/import_contracts.py' 'python tools/generate_docs.py --check' 'pyright --pythonpath $(BIN)/python'; do \
+	@status=0; for check in 'ruff check .' 'ruff format --check .' 'python .ci/rules.py' 'python .ci/import_contracts.py' 'python tools/generate_docs.py --check' 'pyright --pythonpath $(BIN)/python'; do \
 		echo "$(BIN)/$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
 # What is checked before anything lands: the stages, in a clean clone of HEAD, with time beside budget.

@@ -55,9 +55,10 @@ def test_a_kernel_of_every_llvm_links(family, arch, lane):
 
 @pytest.mark.parametrize("lane", ["llvmlite", "llc", "llvmlite20"])
 def test_the_gate_sees_a_spill_whichever_llvm_makes_it(lane):
-    """Negative control: a budget of twice the workgroups leaves half the registers, which are too few."""
+    """Negative control: all of the query in registers, and reads far ahead, are more than the registers hold."""
     composition, toolchain = compose("mla", "gfx942"), toolchain_named(lane)
-    spec = attrs.evolve(spec_space(composition, LANES[lane])[0], workgroups_per_cu=4)
+    planned = spec_space(composition, LANES[lane])[0]
+    spec = attrs.evolve(planned, parked_query_reads=0, key_read_ahead=8, value_read_ahead=4)
     with pytest.raises(Refused, match="scratch"):
         compile_spec(spec, LANES[lane], composition=composition, toolchain=toolchain)
 
