@@ -1,4 +1,4 @@
-"""What the simulator watches for, one name per kind of fault; DESIGN: checks, sanitizers."""
+"""What the simulator watches for, one name per kind of fault."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from kinfolk.errors import KinfolkError
 
 Sanitizer = Literal["race", "memory", "initialisation", "sync", "integer", "indirection"]
 SANITIZERS: Final[tuple[Sanitizer, ...]] = get_args(Sanitizer)
-"""race: two waves, two workgroups, two lanes or a DMA and its reader meet at one byte with nothing between them. memory:
-an access outside the true allocation, or misaligned. initialisation: bytes or registers read, or outputs left, that
-nothing has written. sync: a barrier that not all waves reach. integer: a violated nsw, a shift past the width.
-indirection: a loaded value reaches an address without a range check."""
+"""race: two waves, two workgroups, two lanes or a DMA and its reader meet at one byte with nothing between them.
+memory: an access outside the true allocation, or misaligned. initialisation: bytes or registers read, or outputs left,
+that nothing has written. sync: a barrier that not all waves reach, staged bytes never waited for, a loop that never
+ends. integer: a violated nsw, a shift past the width. indirection: a loaded value reaches an address without a range
+check."""
 ALL: Final[frozenset[Sanitizer]] = frozenset(SANITIZERS)
 NONE: Final[frozenset[Sanitizer]] = frozenset()
 
