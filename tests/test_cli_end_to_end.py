@@ -61,7 +61,7 @@ def test_verify_passes_and_its_document_keeps_the_schema():
     assert (done.returncode, document["schema"], document["status"]) == (0, "kinfolk.report/1", "pass")
     assert document.keys() == {
         *("schema", "status", "family", "arch", "flavor", "candidate", "executor"),
-        *("request", "scenarios", "kernels", "refusals", "engine", "notes"),
+        *("request", "scenarios", "kernels", "refusals", "engine", "sanitizers", "notes"),
     }
     assert document["request"].items() >= {"num_heads": 128, "max_seqlen_k": 777, **DEFAULTS}.items()
     [kernel] = document["kernels"]

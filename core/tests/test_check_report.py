@@ -38,7 +38,7 @@ def failed(**changes):
 def test_the_document_has_the_keys_of_the_schema():
     document = json.loads(report().to_json())
     keys = ["schema", "status", "family", "arch", "flavor", "candidate", "executor", "request"]
-    assert list(document) == [*keys, "scenarios", "kernels", "refusals", "engine", "notes"]
+    assert list(document) == [*keys, "scenarios", "kernels", "refusals", "engine", "sanitizers", "notes"]
     assert (document["schema"], document["status"]) == ("kinfolk.report/1", "pass")
     assert document["scenarios"] == [
         {

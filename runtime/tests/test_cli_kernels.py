@@ -31,6 +31,7 @@ from kinfolk.spec import Spec
 from kinfolk.usage import KernelArgument, Usage
 from kinfolk_runtime.cli import emit, resources, verify
 from kinfolk_runtime.compilation import _objects
+from kinfolk_runtime.simulator.sanitizers import SANITIZERS
 from kinfolk_runtime.spec_space import sampled, spec_space
 from kinfolk_runtime.toolchains.base import Compiled, CompileJob
 from kinfolk_runtime.verify import ORDER_SEEDS, runners_of
@@ -340,7 +341,10 @@ def test_a_space_is_sampled_evenly_and_says_so(composed):
     [
         (("--engine", "warp"), "no engine 'warp'; there is reference and fast"),
         (("--executor", "simulatr"), "Did you mean simulator?"),
-        (("--sanitize", "race"), "no sanitizer 'race'"),
+        (
+            ("--sanitize", "races"),
+            "no sanitizer 'races'; there are race, memory, initialisation, sync, integer, indirection",
+        ),
         (("--order-seeds", "0,-1"), "'0,-1' is no list of seeds"),
         (("--order-seeds", "0,"), "'0,' is no list of seeds"),
         (("--scenario", "ragged"), "no scenario 'ragged'"),
@@ -360,8 +364,25 @@ def test_verify_runs_in_the_orders_it_is_given(composed, monkeypatch, words, see
     asked = []
     monkeypatch.setattr("kinfolk_runtime.verify.runners_of", lambda *given: asked.append(given) or runners_of(*given))
     run(verify, "rows", "--arch", "paper", "rows=3", *words)
-    assert [given[-1] for given in asked] == [seeds]
+    assert [given[-2] for given in asked] == [seeds]
     assert "[default: 0,1,2]" in run(verify, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "words, looked_for",
+    [
+        ((), [*SANITIZERS]),
+        (("--sanitize", "none"), []),
+        (("--sanitize", "integer,race"), ["race", "integer"]),
+    ],
+)
+def test_verify_looks_for_what_it_is_told_and_says_what_it_left_out(composed, words, looked_for):
+    composed(32)
+    report = json.loads(run(verify, "rows", "--arch", "paper", "rows=3", "--json", *words).stdout)
+    assert report["sanitizers"] == looked_for
+    left_out = [one for one in SANITIZERS if one not in looked_for]
+    said = f"not looked for: {', '.join(left_out)} (sanitizers)"
+    assert report["notes"] == ([said] if left_out else [])
 
 
 def no_memory(self):

@@ -30,6 +30,7 @@ from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.executor import DEFAULT, Executor, executor_of
 from kinfolk_runtime.memory import memory_refusals
 from kinfolk_runtime.simulator.engine import ENGINES, Simulator
+from kinfolk_runtime.simulator.sanitizers import SANITIZERS, Sanitizer
 
 if TYPE_CHECKING:
     from kinfolk.plan import Plan
@@ -50,22 +51,23 @@ def verify(
     engine: str = "fast",
     scenarios: Iterable[str] | None = None,
     order_seeds: Sequence[int] = ORDER_SEEDS,
+    sanitize: str | Iterable[Sanitizer] = "all",
     started: Started | None = None,
     composition: Composition | None = None,
 ) -> Report:
     """Dispatch, compile and gate a request, and run it on the family's scenarios: all of them, or those named.
 
     The simulator runs each scenario under every one of `order_seeds`, which draw its order of waves and workgroups; an
-    output's figures are those of the order with its largest margin, and findings name their orders. `started(name, of)`
-    is told each scenario as it begins. A refusal, scenarios that do not fit in this host's memory, a fault of the
-    kernel and a wrong output are in the report. Raises
-    ValueError for an unknown scenario or engine, or no seed, ToolError where a kernel does not compile, ArtifactError
-    where its object is not what it is recorded to be, PluginError where a plugin fails.
+    output's figures are those of the order with its largest margin, and findings name their orders. `sanitize` is what
+    it looks for: "all", "none" or names of sanitizers. `started(name, of)` is told each scenario as it begins. A
+    refusal, scenarios too large for this host, a fault of the kernel and a wrong output are in the report.
+    Raises ValueError for an unknown scenario, engine or sanitizer, or no seed, ToolError where a kernel does not
+    compile, ArtifactError where its object is not what it is recorded to be, PluginError where a plugin fails.
     """
     from kinfolk.plugins.composition import compose
 
     composition = composition or compose(request.family, arch)
-    runners = runners_of(executor, engine, order_seeds)
+    runners = runners_of(executor, engine, order_seeds, sanitize)
     report = Report(
         family=request.family,
         arch=arch,
@@ -97,8 +99,14 @@ def verify(
         scenarios=tuple(results),
         kernels=kernel_reports(artifact.kernels),
         engine=simulator.engine if simulator else None,
-        notes=simulator.notes if simulator else (),
+        sanitizers=tuple(one for one in SANITIZERS if one in simulator.sanitize) if simulator else None,
+        notes=_notes(simulator) if simulator else (),
     )
+
+
+def _notes(simulator: Simulator) -> tuple[str, ...]:
+    left_out = [one for one in SANITIZERS if one not in simulator.sanitize]
+    return (*simulator.notes, *([f"not looked for: {', '.join(left_out)} (sanitizers)"] if left_out else []))
 
 
 def kernel_reports(kernels: Iterable[CompiledKernel]) -> tuple[KernelReport, ...]:
@@ -121,16 +129,22 @@ class Runner:
 
 
 def runners_of(
-    wanted: str | Executor = DEFAULT, engine: str = "fast", order_seeds: Sequence[int] = ORDER_SEEDS
+    wanted: str | Executor = DEFAULT,
+    engine: str = "fast",
+    order_seeds: Sequence[int] = ORDER_SEEDS,
+    sanitize: str | Iterable[Sanitizer] = "all",
 ) -> tuple[Runner, ...]:
-    """Return the simulator once per order seed, or another executor once. ValueError for no seed, unknown engines."""
+    """Return the simulator once per order seed, or another executor once.
+
+    ValueError for no seed, an unknown engine or sanitizer.
+    """
     if engine not in ENGINES:
         raise ValueError(f"engine is {engine!r}, known: {', '.join(ENGINES)}")
     if wanted != DEFAULT:
         return (Runner(executor_of(wanted)),)
     if not order_seeds or any(type(seed) is not int or seed < 0 for seed in order_seeds):
         raise ValueError(f"order_seeds takes one or more Python ints of at least 0, got {order_seeds!r}")
-    simulator = Simulator(engine=engine)
+    simulator = Simulator(engine=engine, sanitize=sanitize)
     return tuple(Runner(simulator.with_order(seed), seed) for seed in dict.fromkeys(order_seeds))
 
 

@@ -128,8 +128,8 @@ class KernelReport:
 class Report:
     """What became of a request: refused with reasons, or run on every scenario.
 
-    A run that compared nothing has failed. `engine` is that of the simulator, None elsewhere; `notes` are what there is
-    to say about the run, such as kernels that another engine had to run.
+    A run that compared nothing has failed. `engine` is that of the simulator and `sanitizers` are what it looked for,
+    None elsewhere; `notes` are what there is to say about the run, such as kernels that another engine had to run.
     """
 
     family: str
@@ -142,6 +142,7 @@ class Report:
     kernels: tuple[KernelReport, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     engine: str | None = None
+    sanitizers: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -181,6 +182,7 @@ class Report:
             "kernels": [kernel.to_dict() for kernel in self.kernels],
             "refusals": [_plain(refusal.to_dict()) for refusal in self.refusals],
             "engine": self.engine,
+            "sanitizers": None if self.sanitizers is None else list(self.sanitizers),
             "notes": list(self.notes),
         }
 

@@ -15,6 +15,7 @@ from kinfolk_runtime.cli.tables import print_kernels, print_report
 
 if TYPE_CHECKING:
     from kinfolk.check import Report
+    from kinfolk_runtime.simulator.sanitizers import Sanitizer
 
 LONG: Final = 64 * 2**20
 """A run over more bytes than this is announced."""
@@ -43,11 +44,13 @@ def _order_seeds(ctx: click.Context, parameter: click.Parameter, value: str) -> 
     return tuple(map(int, seeds))
 
 
-def _sanitize(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    if value != "none":
-        checked = "every run checks accesses, claims and barriers; nothing checks for races"
-        raise click.BadParameter(f"no sanitizer {value!r}; there is none yet: {checked}.")
-    return value
+def _sanitize(ctx: click.Context, parameter: click.Parameter, value: str) -> frozenset[Sanitizer]:
+    from kinfolk_runtime.simulator.sanitizers import UnknownSanitizer, sanitizers
+
+    try:
+        return sanitizers(value)
+    except UnknownSanitizer as error:
+        raise click.BadParameter(f"{error}.") from None
 
 
 @click.command("verify")
@@ -64,7 +67,14 @@ def _sanitize(ctx: click.Context, parameter: click.Parameter, value: str) -> str
     callback=_order_seeds,
     help="Run every scenario once per seed; each draws another order of waves, 0 is the ascending one.",
 )
-@click.option("--sanitize", default="none", callback=_sanitize, expose_value=False, hidden=True)
+@click.option(
+    "--sanitize",
+    default="all",
+    show_default=True,
+    metavar="all|none|NAME,...",
+    callback=_sanitize,
+    help="What the simulator looks for: race, memory, initialisation, sync, integer, indirection.",
+)
 @click.option("--scenario", "names", multiple=True, metavar="NAME", help="Run this scenario only; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print a document (kinfolk.report/1).")
 @click.argument("fields", nargs=-1, metavar="[KEY=VALUE]...")
@@ -77,6 +87,7 @@ def command(
     executor: str,
     engine: str,
     order_seeds: tuple[int, ...],
+    sanitize: frozenset[Sanitizer],
     names: tuple[str, ...],
     as_json: bool,
     fields: tuple[str, ...],
@@ -86,7 +97,7 @@ def command(
     Exit status 1 unless everything passes.
     """
     found = asked(family, arch, flavor, fields)
-    report = _report(found, executor, engine, order_seeds, names)
+    report = _report(found, _Choices(executor, engine, order_seeds, sanitize), names)
     if as_json:
         print_document(report.to_dict())
     else:
@@ -117,7 +128,17 @@ def hint_of_length(found: Asked, names: tuple[str, ...], order_seeds: tuple[int,
         say(f"{runs}. The simulator may take minutes; --scenario NAME and --order-seeds 0 are less", err=True)
 
 
-def _report(found: Asked, executor: str, engine: str, order_seeds: tuple[int, ...], names: tuple[str, ...]) -> Report:
+@attrs.frozen
+class _Choices:
+    """How to run; the fields are arguments of `verify`."""
+
+    executor: str
+    engine: str
+    order_seeds: tuple[int, ...]
+    sanitize: frozenset[Sanitizer]
+
+
+def _report(found: Asked, choices: _Choices, names: tuple[str, ...]) -> Report:
     """Return the report; what keeps a run from being one is a refusal of it. An unknown scenario is a usage error."""
     from kinfolk.check import Report
     from kinfolk_runtime.verify import verify
@@ -127,7 +148,7 @@ def _report(found: Asked, executor: str, engine: str, order_seeds: tuple[int, ..
         arch=found.arch,
         flavor=found.flavor,
         candidate=found.plan.candidate if found.plan else None,
-        executor=executor,
+        executor=choices.executor,
         request=found.fields,
         refusals=found.refusals,
     )
@@ -139,16 +160,17 @@ def _report(found: Asked, executor: str, engine: str, order_seeds: tuple[int, ..
         for name in names:
             if name not in offered:
                 raise click.UsageError(unknown("scenario", name, offered))
-        hint_of_length(found, names, order_seeds)
+        hint_of_length(found, names, choices.order_seeds)
         with progress("verifying", len(names or offered)) as step:
             return verify(
                 request,
                 found.arch,
                 found.flavor,
-                executor=executor,
-                engine=engine,
+                executor=choices.executor,
+                engine=choices.engine,
+                order_seeds=choices.order_seeds,
+                sanitize=choices.sanitize,
                 scenarios=names or None,
-                order_seeds=order_seeds,
                 started=lambda name, of: step(name),
                 composition=found.composition,
             )

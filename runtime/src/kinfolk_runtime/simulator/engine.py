@@ -5,7 +5,8 @@ yields at barriers.
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,7 @@ from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer, Storage
 from kinfolk_runtime.simulator.fault import KernelFault, spans
 from kinfolk_runtime.simulator.order import wave_order
 from kinfolk_runtime.simulator.program import Program
+from kinfolk_runtime.simulator.sanitizers import Sanitizer, sanitizers
 from kinfolk_runtime.simulator.space import AddressSpace
 from kinfolk_runtime.simulator.wave import Wave
 from kinfolk_runtime.simulator.workgroup import Workgroup
@@ -60,13 +62,22 @@ class Simulator:
     name = "simulator"
     target: str | None = None
 
-    def __init__(self, order_seed: int = 0, *, engine: Engine = "fast", threads: int | None = None) -> None:
+    def __init__(
+        self,
+        order_seed: int = 0,
+        *,
+        engine: Engine = "fast",
+        threads: int | None = None,
+        sanitize: str | Iterable[Sanitizer] = "all",
+    ) -> None:
         """`engine`: "fast" runs compiled functions of the ops where it has them, "reference" numpy alone; the results
-        are the same. `threads`: how many run workgroups in the fast engine, by default one per core.
+        are the same. `threads`: how many run workgroups in the fast engine, by default one per core. `sanitize`: what
+        is looked for, "all", "none" or names of sanitizers; claims (of uniformity, of lanes, of floats) always are.
         """
         if engine not in ENGINES:
             raise ValueError(f"engine is {engine!r}, known: {', '.join(ENGINES)}")
         self.engine: Engine = engine
+        self.sanitize: frozenset[Sanitizer] = sanitizers(sanitize)
         self._order_seed = order_seed
         self._programs: WeakKeyDictionary[Kernel, Program] = WeakKeyDictionary()
         self._fast: FastEngine | None = None
@@ -83,13 +94,8 @@ class Simulator:
 
     def with_order(self, order_seed: int) -> Simulator:
         """Return a simulator of another order that shares this one's prepared kernels."""
-        other = Simulator(order_seed)
-        other.engine, other._programs, other._fast, other._notes = (
-            self.engine,
-            self._programs,
-            self._fast,
-            self._notes,
-        )
+        other = copy(self)
+        other._order_seed = order_seed
         return other
 
     def run(self, work: Work) -> None:
@@ -132,7 +138,7 @@ class Simulator:
     def _fast_program(self, kernel: Kernel) -> Prepared | None:
         if self._fast is None:
             return None
-        prepared = self._fast.prepare(kernel)
+        prepared = self._fast.prepare(kernel, self.sanitize)
         if prepared.program is None:
             self._notes[f"{kernel.name} runs on the reference engine: {prepared.reason}"] = None
             return None
@@ -178,7 +184,7 @@ class Simulator:
 
     def _program(self, kernel: Kernel) -> Program:
         if kernel not in self._programs:
-            self._programs[kernel] = Program(kernel)
+            self._programs[kernel] = Program(kernel, self.sanitize)
         return self._programs[kernel]
 
 

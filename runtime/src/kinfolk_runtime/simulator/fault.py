@@ -5,14 +5,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+import attrs
+
 from kinfolk.errors import SimulationError
 
 if TYPE_CHECKING:
     from kinfolk.ir.value import Operation
 
 FaultKind = Literal[
-    "memory", "initialisation", "permission", "alignment", "sync", "uniformity", "lane", "integer", "float", "argument"
+    "race",
+    "memory",
+    "initialisation",
+    "permission",
+    "alignment",
+    "sync",
+    "uniformity",
+    "lane",
+    "integer",
+    "float",
+    "argument",
+    "indirection",
 ]
+
+
+@attrs.frozen
+class Party:
+    """One side of a race: its op as `dialect.op`, where that was built, and the workgroup, wave and lanes it ran in.
+
+    What is not known is None, or ().
+    """
+
+    op: str | None
+    source: str | None
+    workgroup: tuple[int, int, int] | None
+    wave: int | None = None
+    lanes: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        parts = [f"{self.op or 'an op that is not known'}{f' at {self.source}' if self.source else ''}"]
+        return ", ".join(parts + _place(self.workgroup, self.wave, self.lanes))
 
 
 class KernelFault(SimulationError):
@@ -20,8 +51,8 @@ class KernelFault(SimulationError):
 
     `kind` is the rule's class. `op` is `dialect.op` and `source` where it was built, `workgroup` its place in the
     grid, `wave` the wave in the workgroup, `lanes` the lanes concerned. For a memory access `address` is the first
-    wrong lane's, `buffer` the parameter or workgroup allocation it was meant for and `element` the index there. What
-    is not known is None, or ().
+    wrong lane's, `buffer` the parameter or workgroup allocation it was meant for and `element` the index there. Of a
+    race, `other` is the second party; these attributes tell of the first. What is not known is None, or ().
     """
 
     def __init__(
@@ -37,6 +68,7 @@ class KernelFault(SimulationError):
         address: int | None = None,
         buffer: str | None = None,
         element: int | None = None,
+        other: Party | None = None,
     ) -> None:
         self.kind = kind
         self.kernel = kernel
@@ -48,20 +80,27 @@ class KernelFault(SimulationError):
         self.address = address
         self.buffer = buffer
         self.element = element
+        self.other = other
         super().__init__(self._sentence(what))
 
     def _sentence(self, what: str) -> str:
         head = f"{self.kernel}: " + (f"{self.op} {what} at {self.source}" if self.op else what)
-        parts = [head]
-        if self.workgroup is not None:
-            parts.append(f"workgroup ({','.join(map(str, self.workgroup))})")
-        if self.wave is not None:
-            parts.append(f"wave {self.wave}")
-        if self.lanes:
-            parts.append(f"lane{'s' if len(self.lanes) > 1 else ''} {spans(self.lanes)}")
+        parts = [head, *_place(self.workgroup, self.wave, self.lanes)]
         if self.address is not None:
             parts.append(f"address {self.address:#x}")
-        return ", ".join(parts) + f" [{self.kind}]"
+        against = f"; the other party: {self.other}" if self.other is not None else ""
+        return ", ".join(parts) + against + f" [{self.kind}]"
+
+
+def _place(workgroup: tuple[int, int, int] | None, wave: int | None, lanes: Sequence[int]) -> list[str]:
+    parts: list[str] = []
+    if workgroup is not None:
+        parts.append(f"workgroup ({','.join(map(str, workgroup))})")
+    if wave is not None:
+        parts.append(f"wave {wave}")
+    if lanes:
+        parts.append(f"lane{'s' if len(lanes) > 1 else ''} {spans(lanes)}")
+    return parts
 
 
 def spans(numbers: Sequence[int]) -> str:

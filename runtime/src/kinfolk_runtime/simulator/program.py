@@ -25,6 +25,7 @@ from kinfolk.ir.types import BufferType
 from kinfolk.ir.value import Kernel, Operation, Region, Value
 from kinfolk_runtime.simulator import access, control, lanes, staging, views
 from kinfolk_runtime.simulator.products import matrix
+from kinfolk_runtime.simulator.sanitizers import ALL, Sanitizer
 from kinfolk_runtime.simulator.wave import Stops, Wave
 from kinfolk_runtime.simulator.workgroup import Allocation, workgroup_access
 
@@ -35,7 +36,8 @@ Stop = Callable[[Wave], Stops]
 class Program:
     """What runs a kernel's waves: `start` is the generator of one, `template` its registers with the constants."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, sanitize: frozenset[Sanitizer] = ALL) -> None:
+        self.sanitize = sanitize
         self.block, self.wave_size = kernel.block, kernel.wave_size  # the kernel itself is a weak key to its program
         self.template: list[Any] = []
         self.workgroup_bytes = 0

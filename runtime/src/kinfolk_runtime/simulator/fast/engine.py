@@ -15,6 +15,7 @@ from kinfolk.ir.value import Kernel, Operation
 from kinfolk_runtime.simulator.fast.library import HostCodeError
 from kinfolk_runtime.simulator.fast.machine import Machine, Records
 from kinfolk_runtime.simulator.fast.program import FastProgram, Unsupported
+from kinfolk_runtime.simulator.sanitizers import Sanitizer
 from kinfolk_runtime.simulator.space import AddressSpace
 from kinfolk_runtime.toolchains.llvmlite_toolchain import core_count
 
@@ -45,19 +46,22 @@ class FastEngine:
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads or core_count()
-        self._prepared: WeakKeyDictionary[Kernel, Prepared] = WeakKeyDictionary()
+        self._prepared: WeakKeyDictionary[Kernel, dict[frozenset[Sanitizer], Prepared]] = WeakKeyDictionary()
 
-    def prepare(self, kernel: Kernel) -> Prepared:
-        """Return the kernel's program; without one its `reason` names the op that has no function."""
-        known = self._prepared.get(kernel)
+    def prepare(self, kernel: Kernel, sanitize: frozenset[Sanitizer]) -> Prepared:
+        """Return the kernel's program with these sanitizers; without one its `reason` names the op that has no
+        function.
+        """
+        programs = self._prepared.setdefault(kernel, {})
+        known = programs.get(sanitize)
         if known is None:
             try:
-                known = Prepared(FastProgram(kernel))
+                known = Prepared(FastProgram(kernel, sanitize))
             except Unsupported as unsupported:
                 known = Prepared(None, f"the fast one has no {unsupported}")
             except HostCodeError as missing:
                 known = Prepared(None, f"no code for this host can be made ({missing})")
-            self._prepared[kernel] = known
+            programs[sanitize] = known
         return known
 
     def run(

@@ -22,6 +22,7 @@ from kinfolk_runtime.simulator.fast.products import UnknownMatrix
 from kinfolk_runtime.simulator.fast.slots import Alias, Frame, in_parallel
 from kinfolk_runtime.simulator.fast.support import SUPPORT
 from kinfolk_runtime.simulator.fast.text import OpText
+from kinfolk_runtime.simulator.sanitizers import ALL, Sanitizer
 from kinfolk_runtime.simulator.views import added_constant
 
 _ALLOCATION_ALIGNMENT: Final = 16
@@ -37,7 +38,8 @@ class Unsupported(Exception):  # never leaves the simulator: the kernel runs in 
 class FastProgram:
     """A kernel's code. `frame_bytes` are those of one wave; `fixed` are the values that stand in it from the start."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, sanitize: frozenset[Sanitizer] = ALL) -> None:
+        self.sanitize = sanitize
         self.wave_size, self.waves = kernel.wave_size, kernel.block // kernel.wave_size
         self.workgroup_bytes = 0
         self.scratch_bytes = 0
