@@ -17,7 +17,7 @@ def _importable(name: str) -> ModuleType:
     return sys.modules[name]
 
 
-for _name in ("ir_evaluation", "ir_samples"):
+for _name in ("dispatch_toy", "ir_evaluation", "ir_samples"):
     _importable(_name)
 
 

@@ -31,7 +31,8 @@ def _importable(name: str) -> None:
         spec.loader.exec_module(sys.modules[name])
 
 
-_importable("goldens_family")
+for _name in ("goldens_family", "paged_sum"):
+    _importable(_name)
 
 
 def _never(*_: Any) -> Any:
@@ -144,3 +145,11 @@ def toy64(engine: Engine) -> Toy:
 def declare() -> Callable[..., Parameter]:
     """How to declare a pointer parameter."""
     return pointer
+
+
+@pytest.fixture
+def run(toy64: Toy) -> Callable[..., Any]:
+    """How to bind and run the plan of `paged_sum` on the toy arch."""
+    from paged_sum import running
+
+    return running(toy64)
