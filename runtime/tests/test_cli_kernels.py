@@ -239,6 +239,8 @@ def test_two_specs_of_one_symbol_do_not_share_a_file(monkeypatch):
         (("--all",), "-o PATH"),
         (("--all", "rows=3", "-o", "x"), "--all takes no KEY=VALUE"),
         (("rwos=3",), "Did you mean rows?"),
+        (("rows=3", "-o", ""), "output is '', supported: the path of a file or a folder. Give -o . for this folder."),
+        (("--all", "-o", ""), "output is '', supported: the path of a file or a folder"),
     ],
 )
 def test_what_cannot_be_emitted_is_exit_status_2_with_what_can(composed, arguments, said):

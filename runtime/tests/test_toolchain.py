@@ -323,6 +323,7 @@ from kinfolk.errors import ToolError
 from kinfolk_runtime.toolchains.host import toolchain_for
 where = "kinfolk_runtime.toolchains.llvmlite_toolchain"
 kinfolk.register("toolchain", "aa-broken", "kinfolk_runtime.no_such_module")
+kinfolk.register("toolchain", "zz-rocm", "kinfolk_runtime.toolchains.llc_toolchain:rocm_toolchain")
 kinfolk.register("toolchain", "ours", where + ":LlvmliteToolchain")
 found = toolchain_for("llvm22")
 assert type(found).__name__ == "LlvmliteToolchain" and toolchain_for("llvm22") is found
@@ -340,3 +341,4 @@ def test_the_hosts_toolchain_is_found_by_flavor_and_a_broken_one_is_named(tmp_pa
     said = (tmp_path / "said").read_text()
     assert said.startswith("no toolchain of this host compiles flavor llvm20: aa-broken cannot be used")
     assert "takes llvm22" in said
+    assert ".." not in said.replace("...", "")

@@ -123,6 +123,43 @@ def test_an_option_that_llvm_has_is_taken(lane):
     assert lane.compile(job(options=("-amdgpu-dump-hsa-metadata",))).object == lane.compile(job()).object
 
 
+OPTION_VALUES = {
+    "int": ("-unroll-count", "4", ("xyz", "99999999999", "-1", "")),
+    "enum": ("-vgpr-regalloc", "greedy", ("bogus", "")),
+    "bool": ("-enable-misched", "false", ("maybe", "2")),
+}
+
+
+@pytest.mark.parametrize(
+    "option, value, good",
+    [(option, value, value == good) for option, good, bad in OPTION_VALUES.values() for value in (good, *bad)],
+)
+def test_a_value_that_an_option_does_not_take_is_an_error_naming_it(lane, option, value, good):
+    given = job(options=(f"{option}={value}",))
+    if good:
+        assert lane.compile(given).object
+        return
+    with pytest.raises(ToolError) as caught:
+        lane.compile(given)
+    message = str(caught.value)
+    assert message.startswith("compiling k failed: ") and f"{option}={value}" in message
+    assert f"for the -{option} option: " in message
+    assert lane.compile(job()).object
+
+
+@pytest.mark.parametrize("before, after", [((), ()), (("-enable-misched",), ()), ((), ("-enable-misched",))])
+def test_an_option_without_the_value_it_takes_does_not_take_its_neighbour(lane, before, after):
+    with pytest.raises(ToolError, match=r"for the --amdgpu-sched-strategy option: requires a value!"):
+        lane.compile(job(options=(*before, "-amdgpu-sched-strategy", *after)))
+    assert lane.compile(job(options=(*before, "-amdgpu-sched-strategy=max-ilp", *after))).object
+
+
+def test_a_value_that_is_taken_shows_in_the_code(lane):
+    """The control: what the test above takes for taken is not merely kept quiet about."""
+    waits = [lane.compile(job(options=(f"-amdgpu-waitcnt-forcezero={each}",))).object for each in ("false", "true")]
+    assert waits[0] == lane.compile(job()).object != waits[1]
+
+
 def test_builds_are_told_apart():
     builds = {name: asked(make(), "build") for name, make in LANES.items()}
     assert len(set(builds.values())) == len(builds)

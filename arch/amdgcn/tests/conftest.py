@@ -1,4 +1,4 @@
-"""What the tests of lowering share. Test folders are no packages, so a module beside the tests is made importable here."""
+"""What the tests of amdgcn share. Test folders are no packages, so modules beside the tests are made importable."""
 
 import importlib.util
 import sys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
@@ -31,13 +31,22 @@ def _stage(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
+class OutputPath(click.Path):
+    """The path of a file or a folder; an empty one is refused, which would be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("output is '', supported: the path of a file or a folder. Give -o . for this folder.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command("emit")
 @click.argument("family")
 @arch_option
 @flavor_option
 @click.option("--stage", callback=_stage, default="ir", show_default=True, metavar="|".join(SUFFIXES))
 @click.option("--all", "whole_space", is_flag=True, help="Emit every spec of the family into the folder -o.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PATH", help="A file; a folder for several.")
+@click.option("-o", "--output", type=OutputPath(path_type=Path), metavar="PATH", help="A file; a folder for several.")
 @click.argument("fields", nargs=-1, metavar="[KEY=VALUE]...")
 @click.pass_context
 def command(

@@ -69,7 +69,7 @@ class Finding:
         return f"{meant}: {self.where.command}"
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}. {self.remedy}"
+        return f"{self.where}: {self.what.removesuffix('.')}. {self.remedy}"
 
     def refusal(self, plugin: str) -> Refusal:
         """Return it as a row of a document."""

@@ -104,7 +104,7 @@ def toolchain_for(flavor: str) -> Toolchain:
             toolchain = named_toolchain(name)
             taken = toolchain.flavors
         except KinfolkError as error:
-            seen.append(f"{name} cannot be used: {error}")
+            seen.append(f"{name} cannot be used: {str(error).removesuffix('.')}")
             continue
         if taken and flavor == taken[-1]:
             return toolchain

@@ -42,6 +42,7 @@ class LlcToolchain:
         self._lock = threading.Lock()
         self._found: tuple[Tool, str] | None = None
         self._layouts: dict[tuple[str, str], str] = {}
+        self._whole: set[str] = set()
 
     @property
     def build(self) -> str:
@@ -58,6 +59,7 @@ class LlcToolchain:
         """Verify the IR and generate code once, twice when assembly is wanted too. Raises ToolError."""
         tool, _ = self._tool()
         try:
+            self._check_options(tool, job)
             self._check_module(tool, job)
             code = self._run(tool, job, "-filetype=obj")
             if not code.startswith(b"\x7fELF"):
@@ -82,6 +84,14 @@ class LlcToolchain:
         command = [str(tool.path), f"-mtriple={job.triple}", f"-mcpu={job.cpu}", f"-O{job.opt_level}", *features]
         data = (job.llvm_ir if text is None else text).encode()
         return run_tool([*command, *job.options, *more, "-o", "-", "-"], data, seconds=self._timeout_seconds)
+
+    def _check_options(self, tool: Tool, job: CompileJob) -> None:
+        """Refuse an option without the value it needs: it would take the argument behind it for one. Asked once."""
+        for option in job.options:
+            if "=" not in option and option not in self._whole:
+                command = [str(tool.path), f"-mtriple={job.triple}", "-filetype=null", "-o", "-", "-", option]
+                run_tool(command, seconds=self._timeout_seconds)
+                self._whole.add(option)
 
     def _check_module(self, tool: Tool, job: CompileJob) -> None:
         """Refuse IR for another target: `llc` would put its own layout and triple in place of it in silence."""

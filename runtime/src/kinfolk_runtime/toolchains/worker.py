@@ -13,6 +13,7 @@ import os
 import re
 import struct
 import sys
+import tempfile
 import threading
 import time
 from typing import Any
@@ -91,6 +92,25 @@ def known_options() -> set[str]:
     return names
 
 
+def option_refusal(option: str) -> str:
+    """Set an option and return what LLVM says against it; nothing where it was taken.
+
+    A value that is none of the option's is left out with a message on standard error and no other sign.
+    """
+    import llvmlite.binding as llvm
+
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            llvm.set_option("", option)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        said.seek(0)
+        return " ".join(said.read().decode(errors="replace").lstrip(": ").split())
+
+
 def start_llvm(options: list[str]) -> dict[str, str]:
     """Make the targets known, set process-wide options, and return the versions."""
     import llvmlite
@@ -100,14 +120,16 @@ def start_llvm(options: list[str]) -> dict[str, str]:
         llvm.initialize()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    version = ".".join(str(part) for part in llvm.llvm_version_info)
     if options:
         known = known_options()
         unknown = [option for option in options if option.lstrip("-").partition("=")[0] not in known]
         if unknown:
-            sys.exit(f"LLVM {llvm.llvm_version_info} has no option {', '.join(unknown)}")
+            sys.exit(f"LLVM {version} has no option {', '.join(unknown)}")
     for option in options:
-        llvm.set_option("", option)
-    return {"llvmlite": llvmlite.__version__, "llvm": ".".join(str(part) for part in llvm.llvm_version_info)}
+        if refusal := option_refusal(option):
+            sys.exit(f"LLVM {version} does not take option {option} ({refusal})")
+    return {"llvmlite": llvmlite.__version__, "llvm": version}
 
 
 def end_with_parent(parent: int) -> None:
