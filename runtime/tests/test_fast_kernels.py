@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import evolve
+from engine_pair import run_both
 
-from kinfolk.errors import SimulationError
 from kinfolk.ir import build_kernel
 from kinfolk.ir.meaning import LanePermutation, Matrix, OperandMap
 from kinfolk.ir.op import AttributeDef, OpDef, effects
@@ -24,29 +24,6 @@ from kinfolk_runtime.simulator.order import wave_order
 
 def never(*_: Any) -> Any:
     raise AssertionError("nothing is lowered here")
-
-
-def run_both(kernel, grid, make_arguments, seed: int = 0, threads: int | None = None):
-    """Run a kernel in both engines; return what each leaves in its arrays, and the fast simulator."""
-    left = []
-    fast = Simulator(engine="fast", threads=threads)
-    for simulator in (fast, Simulator(engine="reference")):
-        arguments = make_arguments()
-        try:
-            simulator.launch(kernel, grid, arguments, seed)
-            found = None
-        except SimulationError as error:
-            found = error
-        left.append((arguments, found))
-    (got, got_fault), (expected, fault) = left
-    assert (got_fault is None) == (fault is None), (got_fault, fault)
-    if fault is not None:
-        assert str(got_fault) == str(fault)
-        assert vars(got_fault) == vars(fault)
-    for a, b in zip(got, expected, strict=True):
-        if isinstance(a, np.ndarray):
-            assert a.tobytes() == b.tobytes()
-    return fault, fast
 
 
 class RandomProgram:

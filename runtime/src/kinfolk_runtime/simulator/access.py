@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 import numpy as np
 
+from kinfolk.errors import InternalError
 from kinfolk.ir.meaning import MemoryAccess
 from kinfolk.ir.numpy_lanes import Array, storage_dtype
 from kinfolk.ir.types import DataType, component_count, element_type
@@ -22,7 +23,7 @@ Step = Callable[[Wave], None]
 
 class Transfer:
     """What one op moves per lane: `count` units of dtype `unit`, at consecutive addresses from one that is
-    `alignment`-aligned.
+    `alignment`-aligned. `extra` are the bytes that the op's own offset adds to a pointer, modulo 2^64.
 
     Values cross between their storage (bool for i1, 8-byte scalars) and units here.
     """
@@ -46,6 +47,9 @@ class Transfer:
         claimed = op.attributes.get("alignment", 0)
         assert isinstance(claimed, int)
         self.alignment = claimed or element
+        offset = op.attributes.get("offset", 0)
+        assert isinstance(offset, int)
+        self.extra = np.uint64(offset * element % (1 << 64))
         self.steps = (np.arange(self.count, dtype=np.int64) * self.unit.itemsize)[:, None]
 
     def to_units(self, value: Array) -> Array:
@@ -79,24 +83,36 @@ def pointer_offset(op: Operation, sources: Sequence[int], target: int) -> Step:
 
 
 def pointer_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], targets: Sequence[int]) -> Step:
-    """Return the step of a load, a store or an atomic addition through a pointer."""
+    """Return the step of a load, with its exchange among lanes where it has one, a store or an atomic addition through
+    a pointer."""
     role = cast("Literal['load', 'store', 'atomic_add']", meaning.action)
     transfer = Transfer(op, role)
     if role == "load":
-        return _pointer_load(transfer, sources[0], targets[0])
+        return _pointer_load(transfer, meaning, sources[0], targets[0])
+    if role == "atomic_add":
+        check_adds(transfer)
     return _pointer_store(transfer, sources[0], sources[1])
 
 
-def _pointer_load(transfer: Transfer, pointer: int, target: int) -> Step:
+def check_adds(transfer: Transfer) -> None:
+    """Raise unless elements of the type can be added in memory: integers, f32 and f64."""
+    element = element_type(transfer.op.operands[-1].type)
+    if element.bits == 1 or (element.kind == "float" and element.bits < 32):
+        raise InternalError(f"{transfer.op.name} adds {element} in memory, which integers, f32 and f64 are for")
+
+
+def _pointer_load(transfer: Transfer, meaning: MemoryAccess, pointer: int, target: int) -> Step:
+    exchange = meaning.exchange
+
     def step(w: Wave) -> None:
-        address: Addresses = w.registers[pointer]
+        address: Addresses = w.registers[pointer] + transfer.extra
         if w.full or address.shape[1] == 1:
-            w.registers[target] = transfer.to_storage(read_pointers(w, transfer, address, w.lanes))
-            return
-        units = read_pointers(w, transfer, address[:, w.lanes], w.lanes)
-        whole = poison((transfer.count, w.size), transfer.unit)
-        whole[:, w.lanes] = units
-        w.registers[target] = transfer.to_storage(whole)
+            units = read_pointers(w, transfer, address, w.lanes)
+        else:
+            units = poison((transfer.count, w.size), transfer.unit)
+            units[:, w.lanes] = read_pointers(w, transfer, address[:, w.lanes], w.lanes)
+        loaded = transfer.to_storage(units)
+        w.registers[target] = loaded if exchange is None else exchanged(w, transfer.op, exchange, loaded)
 
     return step
 
@@ -104,7 +120,7 @@ def _pointer_load(transfer: Transfer, pointer: int, target: int) -> Step:
 def _pointer_store(transfer: Transfer, pointer: int, source: int) -> Step:
     def step(w: Wave) -> None:
         r = w.registers
-        address: Addresses = r[pointer]
+        address: Addresses = r[pointer] + transfer.extra
         value = transfer.to_units(r[source]) if transfer.role == "store" else r[source]
         if transfer.role == "atomic_add" or max(address.shape[1], value.shape[1]) != 1:
             address, value = on_active(w, address), on_active(w, value)
@@ -240,11 +256,11 @@ def fail_missing(w: Wave, transfer: Transfer, mapped: Mapped, missing: Unavailab
     fail(w, transfer, kind, f"{missing.why} {mapped.name}", mapped, first, lanes)
 
 
-def exchanged(w: Wave, op: Operation, exchange: Any, units: Array) -> Array:
-    """Return loaded elements [count, lanes] where an op hands them; an inactive lane can hand over nothing."""
-    component, lane = np.indices((len(units), w.size))
+def exchanged(w: Wave, op: Operation, exchange: Any, loaded: Array) -> Array:
+    """Return loaded components [count, lanes] where an op hands them; an inactive lane can hand over nothing."""
+    component, lane = np.indices((len(loaded), w.size))
     lanes, components = exchange(w.size, lane, component)
-    full = units if units.shape[1] != 1 else units.repeat(w.size, axis=1)
+    full = loaded if loaded.shape[1] != 1 else loaded.repeat(w.size, axis=1)
     if not w.full:
         missing = ~w.mask[lanes].all(axis=0) & w.mask
         if missing.any():

@@ -69,17 +69,18 @@ def view_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], ta
     assert isinstance(extra, int)
 
     if meaning.action == "load":
-        handed = _exchange(op, meaning, transfer)
+        exchange = meaning.exchange
 
         def load(w: Wave) -> None:
             view, index = w.registers[sources[0]], w.registers[sources[1]]
-            wide = on_active(w, index) if handed is not None or not w.full else index
+            wide = index if w.full else on_active(w, index)
             units = read_view(w, transfer, view, wide, extra)
             if not w.full:
                 whole = poison((transfer.count, w.size), transfer.unit)
                 whole[:, w.lanes] = units
                 units = whole
-            w.registers[targets[0]] = transfer.to_storage(units if handed is None else handed(w, units))
+            loaded = transfer.to_storage(units)
+            w.registers[targets[0]] = loaded if exchange is None else exchanged(w, op, exchange, loaded)
 
         return load
 
@@ -185,14 +186,3 @@ def _allocated(w: Wave, transfer: Transfer, view: View, offsets: Array, inside: 
     if (view.base | int(np.bitwise_or.reduce(offsets, axis=None))) & (transfer.alignment - 1):
         w.fail(transfer.op, "alignment", f"{verb(transfer)} {mapped.name} at an unaligned address", address=view.base)
     return mapped
-
-
-def _exchange(op: Operation, meaning: MemoryAccess, transfer: Transfer) -> Callable[[Wave, Array], Array] | None:
-    if meaning.exchange is None:
-        return None
-    exchange = meaning.exchange
-
-    def handed(w: Wave, units: Array) -> Array:
-        return exchanged(w, op, exchange, units)
-
-    return handed

@@ -13,7 +13,7 @@ from kinfolk.errors import InternalError
 from kinfolk.ir.meaning import MemoryAccess
 from kinfolk.ir.numpy_lanes import Array
 from kinfolk.ir.types import BufferType
-from kinfolk_runtime.simulator.access import Transfer, exchanged
+from kinfolk_runtime.simulator.access import Transfer, check_adds, exchanged
 from kinfolk_runtime.simulator.space import AddressSpace
 from kinfolk_runtime.simulator.wave import Wave, poison
 
@@ -172,9 +172,8 @@ class _Access:
                 whole = poison((transfer.count, w.size), transfer.unit)
                 whole[:, w.lanes] = units
                 units = whole
-            if self.exchange is not None:
-                units = exchanged(w, self.op, self.exchange, units)
-            w.registers[target] = transfer.to_storage(units)
+            loaded = transfer.to_storage(units)
+            w.registers[target] = loaded if self.exchange is None else exchanged(w, self.op, self.exchange, loaded)
 
         return step
 
@@ -198,6 +197,7 @@ class _Access:
     def add(self, source: int) -> Step:
         """Return the step of an atomic addition, lane after lane."""
         transfer = self.transfer
+        check_adds(transfer)
 
         def step(w: Wave) -> None:
             numbers = self.units(w)

@@ -126,7 +126,7 @@ class UnknownPermutation(Exception):  # never leaves the engine: such a kernel r
 
 
 def permutation(op: Operation, meaning: LanePermutation, wave_size: int) -> OpText:
-    """Return the function of a lane permutation: results, operands."""
+    """Return the function of a lane permutation: results, operands. Reading an idle lane is a fault."""
     sources = meaning.sources(wave_size, np.ones(wave_size, np.bool_), **op.attributes)
     changing = [_changes_with_mask(op, meaning, wave_size, index) for index in range(len(sources))]
     writer = OpWriter(wave_size)
@@ -136,13 +136,13 @@ def permutation(op: Operation, meaning: LanePermutation, wave_size: int) -> OpTe
         _first_lane(writer, op, targets[0], operands[0])
         return writer.finish()
     if any(changing):
-        raise UnknownPermutation(op.name)
+        raise UnknownPermutation(f"{op.name}: which lanes it reads depends on which are active")
     active = writer.lanes_of(writer.exec())
     moved: list[tuple[str, ScalarType, int, str]] = []
     for target, result, (operand, lanes) in zip(targets, op.results, sources, strict=True):
         index = np.asarray(lanes)
         if index.min() < 0 or index.max() >= wave_size:
-            raise UnknownPermutation(op.name)
+            raise UnknownPermutation(f"{op.name}: it reads a lane that does not exist")
         seen = _shuffled(writer, active, "i1", index)
         idle = writer.let(f"xor {writer.vector('i1')} {seen}, splat (i1 true)")
         writer.fault_unless_clear(writer.let(f"and i64 {writer.mask_of(idle)}, {writer.exec()}"))

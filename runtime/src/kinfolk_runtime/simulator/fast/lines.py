@@ -49,6 +49,20 @@ class Mover:
         """Copy every lane's line to its address, in order of lanes."""
         self._each_lane(self._copy)
 
+    def add_lines_to_memory(self) -> None:
+        """Add every lane's line to what is at its address: component after component, each in order of lanes."""
+        w = self.w
+        instruction = "fadd" if self.element.kind == "float" else "add"
+        for part in range(self.count):
+
+            def add(address: str, line: str, at: int = part * self.element.bytes) -> None:
+                there = w.at(address, at)
+                held = w.let(f"load {self.item}, ptr {there}, align 1")
+                term = w.let(f"load {self.item}, ptr {w.at(line, at)}, align 1")
+                w.do(f"store {self.item} {w.let(f'{instruction} {self.item} {held}, {term}')}, ptr {there}, align 1")
+
+            self._each_lane(add)
+
     def mark(self) -> None:
         """Set all bits at every lane's address."""
 

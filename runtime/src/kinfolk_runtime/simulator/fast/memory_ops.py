@@ -54,10 +54,14 @@ class Moved:
             raise UnknownAccess(f"{op.name}: {meaning.action}")
         data = cast("DataType", op.results[0].type if meaning.action == "load" else op.operands[-1].type)
         element, count = element_type(data), component_count(data)
+        if meaning.action == "atomic_add" and (element.bits == 1 or (element.kind == "float" and element.bits < 32)):
+            raise UnknownAccess(f"{op.name}, which adds {element}")
         claimed, offset = op.attributes.get("alignment", 0), op.attributes.get("offset", 0)
         assert isinstance(claimed, int) and isinstance(offset, int)
-        if element.bytes * count > SPARE_BYTES or not 0 <= offset < 1 << 30:
-            raise UnknownAccess(f"{op.name}: {data} at offset {offset}")
+        if element.bytes * count > SPARE_BYTES:
+            raise UnknownAccess(f"{op.name}, which moves {data}: more than {SPARE_BYTES} bytes a lane")
+        if abs(offset) >= 1 << 30:
+            raise UnknownAccess(f"{op.name} at offset {offset}: not within 2^30")
         return cls(meaning.action, element, count, claimed or element.bytes, offset)
 
     @property
@@ -97,8 +101,8 @@ def pointer_offset(op: Operation, wave_size: int) -> OpText:
 def pointer_access(op: Operation, meaning: MemoryAccess, wave_size: int) -> OpText:
     """Return the function of an access: result, pointer; or pointer, value."""
     moved = Moved.of(op, meaning)
-    if meaning.exchange is not None or moved.offset:
-        raise UnknownAccess(f"{op.name}: an exchange or an offset through pointers")
+    if moved.role == "atomic_add" and (moved.element.name not in ("i32", "f32") or moved.count != 1):
+        raise UnknownAccess(f"{op.name}, which adds {op.operands[-1].type} to global memory: one i32 or f32 is added")
     w = OpWriter(wave_size)
     loads = moved.role == "load"
     first_slot, second_slot = w.slot(), w.slot()
@@ -106,6 +110,8 @@ def pointer_access(op: Operation, meaning: MemoryAccess, wave_size: int) -> OpTe
     mover = Mover(w, moved.element, moved.count)
     vector = w.vector("i64")
     addresses = w.let(f"load {vector}, ptr {pointer}, align 64")
+    if moved.offset:
+        addresses = w.let(f"add {vector} {addresses}, splat (i64 {moved.offset * moved.element.bytes})")
     if not loads:
         mover.put_parts(mover.value_parts(value))
     fast, slow, done = w.fresh("fast"), w.fresh("slow"), w.fresh("done")
@@ -131,7 +137,7 @@ def pointer_access(op: Operation, meaning: MemoryAccess, wave_size: int) -> OpTe
     w.jump(done)
     w.label(done)
     if loads:
-        mover.put_value(target, mover.parts())
+        mover.put_value(target, handed(w, moved, meaning, mover, mover.parts()))
     return w.finish()
 
 
@@ -194,6 +200,22 @@ def bound(op: Operation, wave_size: int) -> OpText:
     return w.finish()
 
 
+def joined_view(wave_size: int) -> OpText:
+    """Return the function that ends a branch's second side for a view: target, source, state of the branch.
+
+    Lanes that parted cannot hold two views: what the first side left, if it ran, must be the same.
+    """
+    w = OpWriter(wave_size)
+    target, source, state = w.slot(), w.slot(), w.slot()
+    parted = w.let(f"icmp ne i64 {w.field(state, 0)}, {w.field(state, 1)}")
+    for word in (VIEW_BASE, VIEW_SIZE):
+        differs = w.let(f"icmp ne i64 {w.field(target, word)}, {w.field(source, word)}")
+        w.fault_if(w.let(f"and i1 {parted}, {differs}"))
+    for word in (VIEW_BASE, VIEW_SIZE, VIEW_HOST, VIEW_ACCESS):
+        w.set_field(target, word, w.field(source, word))
+    return w.finish()
+
+
 def _agreed(w: OpWriter, slot: str, bits: int, lane: str) -> str:
     """Return the number that the active lanes agree on; a difference is a fault."""
     vector = w.vector(f"i{bits}")
@@ -207,8 +229,8 @@ def _agreed(w: OpWriter, slot: str, bits: int, lane: str) -> str:
 def view_access(op: Operation, meaning: MemoryAccess, wave_size: int) -> OpText:
     """Return the function of an access: result, view, index; or view, index, value. Then the constant in the index."""
     moved = Moved.of(op, meaning)
-    if moved.role == "atomic_add" or (meaning.exchange is not None and moved.element.bytes > 4):
-        raise UnknownAccess(f"{op.name}: {moved.role} of {moved.element} through a view")
+    if moved.role == "atomic_add" or moved.offset < 0:
+        raise UnknownAccess(f"{op.name}: neither an addition nor a negative offset goes through a view")
     w = OpWriter(wave_size)
     loads = moved.role == "load"
     slots = [w.slot() for _ in range(3)]

@@ -160,7 +160,7 @@ class FastProgram:
             case "load" | "store" if meaning.space == "view":
                 added = bool(added_constant(op))
                 text = self._text(op, lambda: memory_ops.view_access(op, meaning, self.wave_size), added)
-            case "load" | "store" if meaning.space == "workgroup":
+            case "load" | "store" | "atomic_add" if meaning.space == "workgroup":
                 if op.operands[0] not in self._allocations:
                     raise UnknownAccess(f"{op.name}: its buffer is not directly an allocation")
                 memory_ops.Moved.of(op, meaning)
@@ -183,10 +183,8 @@ class FastProgram:
                 self._texts[op] = self._text(op, lambda: control_ops.barrier(size))
             case _:
                 for value in op.results:
-                    if isinstance(value.type, BufferType) or (
-                        meaning.kind == "if" and isinstance(value.type, ViewType)
-                    ):
-                        raise UnknownAccess(f"{op.name} gives a {value.type}")
+                    if isinstance(value.type, BufferType):
+                        raise UnknownAccess(f"{op.name}, which gives a {value.type}: workgroup memory is not passed on")
 
     # Words.
 
@@ -202,7 +200,7 @@ class FastProgram:
             if (
                 isinstance(meaning, MemoryAccess)
                 and meaning.space == "workgroup"
-                and meaning.action in ("load", "store")
+                and meaning.action in ("load", "store", "atomic_add")
             ):
                 around = len(self.frame.loops_around(op.operands[1]))
                 if len(loops) > around:
@@ -251,8 +249,6 @@ class FastProgram:
     def _emit_workgroup(self, op: Operation, meaning: MemoryAccess, loops: tuple[Operation, ...]) -> None:
         begin, count = self._allocations[op.operands[0]]
         words = workgroup_ops.place_words(op, meaning, begin, count)
-        if words is None:
-            raise UnknownAccess(f"{op.name}: larger than its allocation")
         remembers = op in self._flags
         text = self._text(op, lambda: workgroup_ops.workgroup_access(op, meaning, self.wave_size, remembers), remembers)
         flag: list[int] = []
@@ -288,7 +284,13 @@ class FastProgram:
                 other = self._put(op, control_ops.otherwise(self.wave_size), state, 0)
                 self._words[begin + 3] = other - begin
             self._emit(region, loops)
-            self._move(op, list(zip(op.results, region.operations[-1].operands, strict=True)), merges=True)
+            pairs = list(zip(op.results, region.operations[-1].operands, strict=True))
+            compared = [(result, value) for result, value in pairs if side and isinstance(result.type, ViewType)]
+            others = [(result, value) for result, value in pairs if not (side and isinstance(result.type, ViewType))]
+            self._move(op, others, merges=True)
+            for target, source in compared:
+                text = _once(("joined view", self.wave_size), partial(memory_ops.joined_view, self.wave_size))
+                self._put(op, text, *self._offsets((target, source)), state)
         self._put(op, control_ops.joined(self.wave_size), state)
         self._words[other + 2] = len(self._words) - other
 
@@ -303,8 +305,8 @@ class FastProgram:
             moves.append(move)
         by_target = {move[0]: types[move[:2]] for move in moves}
         for target, source, size in in_parallel(moves, self._reserve):
-            if merges and target in by_target:
-                type_ = by_target[target]
+            type_ = by_target.get(target)
+            if merges and type_ is not None and not isinstance(type_, ViewType):
                 text = _once(("merge", type_, self.wave_size), partial(lane_ops.merge, type_, self.wave_size))
             else:
                 text = _once(("copy", size, self.wave_size), partial(lane_ops.copy, size, self.wave_size))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import attrs
 
 from kinfolk.ir.meaning import Control, Matrix
-from kinfolk.ir.types import BufferType
+from kinfolk.ir.types import BufferType, ViewType
 from kinfolk.ir.value import Operation, Region, Value
 from kinfolk_runtime.simulator.fast.layout import slot_bytes
 
@@ -161,6 +161,8 @@ class Frame:
         yields = [region.operations[-1].operands for region in op.regions]
         for result, a, b in zip(op.results, *yields, strict=True):
             self._define(result, ends[0] + 1)
+            if isinstance(result.type, ViewType):  # a second view is compared with the first, so both are there
+                continue
             self._branch_preferences += [(result, b, at, ends[0], ends[1]), (result, a, at, ends[0], ends[0])]
 
     # Places.

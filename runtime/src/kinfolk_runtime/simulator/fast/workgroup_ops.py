@@ -6,7 +6,7 @@ from kinfolk.ir.meaning import MemoryAccess
 from kinfolk.ir.value import Operation
 from kinfolk_runtime.simulator.fast.layout import DATA, DUMP, HIDINGS, MARKS, ONES, ZEROS
 from kinfolk_runtime.simulator.fast.lines import Mover
-from kinfolk_runtime.simulator.fast.memory_ops import Moved, UnknownAccess, handed
+from kinfolk_runtime.simulator.fast.memory_ops import Moved, handed
 from kinfolk_runtime.simulator.fast.text import OpText, OpWriter
 
 
@@ -17,9 +17,8 @@ def workgroup_access(op: Operation, meaning: MemoryAccess, wave_size: int, remem
     count as written.
     """
     moved = Moved.of(op, meaning)
-    if moved.role == "atomic_add":
-        raise UnknownAccess(f"{op.name}: adds in workgroup memory")
     w = OpWriter(wave_size)
+    adds = moved.role == "atomic_add"
     loads = moved.role == "load"
     first_slot, second_slot = w.slot(), w.slot()
     target, index, value = (first_slot, second_slot, "") if loads else ("", first_slot, second_slot)
@@ -44,14 +43,14 @@ def workgroup_access(op: Operation, meaning: MemoryAccess, wave_size: int, remem
         w.jump(check)
     w.label(check)
     limits = w.splat(w.let(f"trunc i64 {limit} to i32"), "i32")
-    outside = w.let(f"icmp ugt {narrow} {number}, {limits}")
+    outside = w.let(f"icmp uge {narrow} {number}, {limits}")
     w.fault_unless_clear(w.let(f"and i64 {w.mask_of(outside)}, {w.exec()}"))
     if moved.alignment > moved.element.bytes:
         low = w.let(f"and {wide} {offsets}, splat (i64 {moved.alignment - 1})")
         skewed = w.let(f"icmp ne {wide} {low}, zeroinitializer")
         w.fault_unless_clear(w.let(f"and i64 {w.mask_of(skewed)}, {w.exec()}"))
-    _keep(w, mover, offsets, MARKS, active, ONES if loads else DUMP)
-    if loads:
+    _keep(w, mover, offsets, MARKS, active, ONES if loads or adds else DUMP)
+    if loads or adds:
         w.fault_if(w.let(f"xor i1 {mover.all_marked()}, true"))
     else:
         mover.mark()
@@ -66,7 +65,10 @@ def workgroup_access(op: Operation, meaning: MemoryAccess, wave_size: int, remem
         mover.put_value(target, handed(w, moved, meaning, mover, mover.parts()))
     else:
         mover.put_parts(mover.value_parts(value))
-        mover.lines_to_memory()
+        if adds:
+            mover.add_lines_to_memory()
+        else:
+            mover.lines_to_memory()
     return w.finish()
 
 
@@ -75,9 +77,8 @@ def _keep(w: OpWriter, mover: Mover, offsets: str, area: int, active: str, spare
     mover.keep_addresses(w.let(f"add {w.vector('i64')} {offsets}, {base}"), active, spare)
 
 
-def place_words(op: Operation, meaning: MemoryAccess, begin: int, count: int) -> tuple[int, int, int] | None:
-    """Return the words of an access in an allocation at `begin` of `count` elements; None where none fits."""
+def place_words(op: Operation, meaning: MemoryAccess, begin: int, count: int) -> tuple[int, int, int]:
+    """Return the words of an access in an allocation of `count` elements: where it begins, what the op adds to the
+    index, and at how many places an access fits."""
     moved = Moved.of(op, meaning)
-    if count < moved.count:
-        return None
-    return begin, moved.offset, count - moved.count
+    return begin, moved.offset, max(0, count - moved.count + 1)
