@@ -7,7 +7,7 @@ never written, so that a read before the wait is a fault of initialisation.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import attrs
 import numpy as np
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kinfolk.ir.value import Operation
 
 Step = Callable[[Wave], None]
+MOST_PENDING: Final = 1024
+"""Stagings that a wave may have on their way; more than any hardware counts, and than its workgroup memory takes."""
 
 
 @attrs.frozen(eq=False)
@@ -76,6 +78,9 @@ def stage(op: Operation, meaning: MemoryAccess, sources: Sequence[int], allocati
             what = f"stages to {allocation.name} at a place that is no multiple of {transfer.bytes} bytes"
             w.fail(op, "alignment", what, buffer=allocation.name, element=first)
         delivery = Delivery(allocation, elements * element.bytes // transfer.unit.itemsize + _steps(transfer), units)
+        if len(w.pending) == MOST_PENDING:
+            what = f"is one more than the {MOST_PENDING} stagings a wave may have on their way; wait for some"
+            w.fail(op, "sync", what)
         delivery.hide(w.group)
         w.pending.append(delivery)
 

@@ -22,7 +22,7 @@ POISON: Final = 0xA5
 
 def aligned(size: int, fill: int = 0) -> npt.NDArray[np.uint8]:
     """Return bytes that begin at a whole line."""
-    whole = np.full(size + 64, fill, np.uint8)
+    whole = np.full(size + 64, fill, np.uint8) if fill else np.zeros(size + 64, np.uint8)  # touched when first used
     begin = -whole.ctypes.data % 64
     return whole[begin : begin + size]
 

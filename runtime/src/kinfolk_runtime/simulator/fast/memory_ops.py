@@ -108,12 +108,21 @@ def pointer_access(op: Operation, meaning: MemoryAccess, wave_size: int) -> OpTe
     first_slot, second_slot = w.slot(), w.slot()
     target, pointer, value = (first_slot, second_slot, "") if loads else ("", first_slot, second_slot)
     mover = Mover(w, moved.element, moved.count)
+    if not loads:
+        mover.put_parts(mover.value_parts(value))
+    move_through_pointers(w, moved, mover, pointer)
+    if loads:
+        mover.put_value(target, handed(w, moved, meaning, mover, mover.parts()))
+    return w.finish()
+
+
+def move_through_pointers(w: OpWriter, moved: Moved, mover: Mover, pointer: str) -> None:
+    """Write the access of each active lane's line at the lane's address, once it is found right."""
+    loads = moved.role == "load"
     vector = w.vector("i64")
     addresses = w.let(f"load {vector}, ptr {pointer}, align 64")
     if moved.offset:
         addresses = w.let(f"add {vector} {addresses}, splat (i64 {moved.offset * moved.element.bytes})")
-    if not loads:
-        mover.put_parts(mover.value_parts(value))
     fast, slow, done = w.fresh("fast"), w.fresh("slow"), w.fresh("done")
     active = w.lanes_of(w.exec())
     if moved.role == "atomic_add":
@@ -136,9 +145,6 @@ def pointer_access(op: Operation, meaning: MemoryAccess, wave_size: int) -> OpTe
     w.fault_unless_clear(failed)
     w.jump(done)
     w.label(done)
-    if loads:
-        mover.put_value(target, handed(w, moved, meaning, mover, mover.parts()))
-    return w.finish()
 
 
 def _plain_hosts(w: OpWriter, moved: Moved, addresses: str, active: str, fast: str, slow: str) -> str:
@@ -172,8 +178,8 @@ def bound(op: Operation, wave_size: int) -> OpText:
     w = OpWriter(wave_size)
     target, pointer, count = w.slot(), w.slot(), w.slot()
     lane = w.first_lane()
-    base = _agreed(w, pointer, 64, lane)
-    extent = w.let(f"sext i32 {_agreed(w, count, 32, lane)} to i64")
+    base = agreed(w, pointer, 64, lane)
+    extent = w.let(f"sext i32 {agreed(w, count, 32, lane)} to i64")
     size = w.let(f"mul i64 {extent}, {element_type(op.operands[0].type).bytes}")
     w.fault_if(w.let(f"icmp uge i64 {size}, {1 << 31}"))
     low = w.let(f"or i64 {base}, {size}")
@@ -216,7 +222,7 @@ def joined_view(wave_size: int) -> OpText:
     return w.finish()
 
 
-def _agreed(w: OpWriter, slot: str, bits: int, lane: str) -> str:
+def agreed(w: OpWriter, slot: str, bits: int, lane: str) -> str:
     """Return the number that the active lanes agree on; a difference is a fault."""
     vector = w.vector(f"i{bits}")
     value = w.let(f"load {vector}, ptr {slot}, align 64")
@@ -239,7 +245,15 @@ def view_access(op: Operation, meaning: MemoryAccess, wave_size: int) -> OpText:
     if not loads:
         mover.put_parts(mover.value_parts(value))
     active = w.lanes_of(w.exec())
-    begins = _begins(w, op, moved, index, active)
+    move_through_view(w, moved, mover, view, begins_in_view(w, op, moved, index, active), active)
+    if loads:
+        mover.put_value(target, handed(w, moved, meaning, mover, mover.parts()))
+    return w.finish()
+
+
+def move_through_view(w: OpWriter, moved: Moved, mover: Mover, view: str, begins: str, active: str) -> None:
+    """Write the access of each active lane's line where it begins in the view, in bytes."""
+    loads = moved.role == "load"
     within, same = _inside(w, moved, begins, w.field(view, VIEW_SIZE), active)
     host = w.field(view, VIEW_HOST)
     granted = w.let(f"and i64 {w.field(view, VIEW_ACCESS)}, {moved.needs}")
@@ -265,12 +279,9 @@ def view_access(op: Operation, meaning: MemoryAccess, wave_size: int) -> OpText:
     w.fault_unless_clear(failed)
     w.jump(done)
     w.label(done)
-    if loads:
-        mover.put_value(target, handed(w, moved, meaning, mover, mover.parts()))
-    return w.finish()
 
 
-def _begins(w: OpWriter, op: Operation, moved: Moved, index: str, active: str) -> str:
+def begins_in_view(w: OpWriter, op: Operation, moved: Moved, index: str, active: str) -> str:
     """Return where in the view each lane's access begins, in bytes, once its index keeps the claims."""
     size = element_type(op.operands[0].type).bytes
     narrow, wide, lanes = w.vector("i32"), w.vector("i64"), w.vector("i1")

@@ -13,7 +13,7 @@ from kinfolk.ir.meaning import Control, LaneFunction, LanePermutation, Matrix, M
 from kinfolk.ir.numpy_lanes import NumpyAlgebra
 from kinfolk.ir.types import BufferType, DataType, PointerType, Type, ViewType, component_count, element_type
 from kinfolk.ir.value import Kernel, Operation, Region, Value
-from kinfolk_runtime.simulator.fast import control_ops, lane_ops, memory_ops, products, workgroup_ops
+from kinfolk_runtime.simulator.fast import control_ops, lane_ops, memory_ops, products, staging_ops, workgroup_ops
 from kinfolk_runtime.simulator.fast.lane_ops import LaneText, UnknownPermutation
 from kinfolk_runtime.simulator.fast.layout import SPARE_BYTES, STAGED, component_bytes, value_bytes
 from kinfolk_runtime.simulator.fast.library import LIBRARY
@@ -43,6 +43,7 @@ class FastProgram:
         self.wave_size, self.waves = kernel.wave_size, kernel.block // kernel.wave_size
         self.workgroup_bytes = 0
         self.scratch_bytes = 0
+        self._pending = self._staged_bytes = 0
         self.parameters = list(kernel.body.arguments)
         self.parallel = _is_parallel(kernel)
         self._allocations: dict[Value, tuple[int, int]] = {}
@@ -59,6 +60,7 @@ class FastProgram:
             self.frame = Frame(kernel.body, self.wave_size, self._aliases, [*self.parameters, *self._constants], 0)
             self._top = self.frame.bytes
             self._plan_flags(kernel.body, [])
+            self._plan_stagings()
             self._emit(kernel.body)
         except (UnknownPermutation, UnknownAccess, UnknownMatrix) as unknown:
             raise Unsupported(str(unknown)) from unknown
@@ -166,6 +168,15 @@ class FastProgram:
                 memory_ops.Moved.of(op, meaning)
                 self.scratch_bytes = max(self.scratch_bytes, memory_ops.Moved.of(op, meaning).bytes * self.wave_size)
                 return
+            case "stage":
+                if op.operands[-2] not in self._allocations:
+                    raise UnknownAccess(f"{op.name}: its buffer is not directly an allocation")
+                source = staging_ops.source_of(op, meaning)
+                self._staged_bytes = max(self._staged_bytes, source.bytes * self.wave_size)
+                added = meaning.space == "view" and bool(added_constant(op))
+                text = self._text(op, lambda: staging_ops.stage(op, meaning, self.wave_size), added)
+            case "wait":
+                text = self._text(op, lambda: staging_ops.wait(op, self.wave_size))
             case _:
                 raise UnknownAccess(f"{op.name}: {meaning.action} in {meaning.space} memory")
         self.scratch_bytes = max(self.scratch_bytes, SPARE_BYTES * self.wave_size)
@@ -216,6 +227,13 @@ class FastProgram:
                 self._forgets[loop] = (self._reserve(8 * count), count)
             self._next_flag = {loop: first for loop, (first, _) in self._forgets.items()}
 
+    def _plan_stagings(self) -> None:
+        """Give stagings that are on their way a place in the frame, which none takes at first."""
+        if self._staged_bytes:
+            self._pending = self._reserve(staging_ops.pending_bytes(self._staged_bytes))
+            self._words += [_once(("forget", self.wave_size), partial(control_ops.forget, self.wave_size))]
+            self._words += [self._pending, 1]
+
     def _emit(self, region: Region, loops: tuple[Operation, ...] = ()) -> None:
         for op in region.operations:
             meaning = op.definition.meaning
@@ -223,6 +241,8 @@ class FastProgram:
                 self._emit_loop(op, loops)
             elif isinstance(meaning, Control) and meaning.kind == "if":
                 self._emit_branch(op, loops)
+            elif isinstance(meaning, MemoryAccess) and meaning.action in ("stage", "wait"):
+                self._emit_staging(op, meaning)
             elif isinstance(meaning, MemoryAccess) and meaning.space == "workgroup" and meaning.action != "allocate":
                 self._emit_workgroup(op, meaning, loops)
             elif op in self._texts:
@@ -257,6 +277,17 @@ class FastProgram:
             flag = [self._next_flag[loop]]
             self._next_flag[loop] += 8
         self._put(op, text, *self._offsets(op.results), *self._offsets(op.operands[1:]), *words, *flag)
+
+    def _emit_staging(self, op: Operation, meaning: MemoryAccess) -> None:
+        text, entry = self._texts[op], staging_ops.entry_bytes(self._staged_bytes)
+        if meaning.action == "wait":
+            if self._staged_bytes:
+                self._put(op, text, self._pending, entry)
+            return
+        *source, buffer, start = op.operands
+        words = [self._pending, entry, *staging_ops.place_words(op, *self._allocations[buffer])]
+        added = added_constant(op) if meaning.space == "view" else 0
+        self._put(op, text, *self._offsets((*source, start)), *([added] if added else []), *words)
 
     def _emit_loop(self, op: Operation, loops: tuple[Operation, ...]) -> None:
         (region,) = op.regions
@@ -315,7 +346,7 @@ class FastProgram:
     def _link(self) -> None:
         texts = [word for word in self._words if isinstance(word, OpText)]
         runner = _once(("runner", self.wave_size), lambda: control_ops.runner(self.wave_size))
-        addresses = LIBRARY.addresses([*texts, runner], SUPPORT)
+        addresses = LIBRARY.addresses([*texts, runner], {**SUPPORT, **staging_ops.SUPPORT})
         self.run_address = addresses[runner.name]
         self.code = np.array(
             [addresses[word.name] if isinstance(word, OpText) else word for word in self._words], np.int64
@@ -353,7 +384,7 @@ def _is_parallel(kernel: Kernel) -> bool:
             continue
         if meaning.action == "atomic_add" and str(op.operands[-1].type) != "i32":
             return False
-        if shared and meaning.action == "load" and _root_access(op.operands[0], kernel) == "readwrite":
+        if shared and meaning.action in ("load", "stage") and _root_access(op.operands[0], kernel) == "readwrite":
             return False
     return True
 
