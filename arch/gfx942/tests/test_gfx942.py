@@ -261,3 +261,17 @@ def test_the_row_kernel_has_no_loop_and_no_waterfall(llvm):
 def test_a_copy_under_another_name_is_written_alike():
     copy = attrs.evolve(ARCH, name="another")
     assert copy.lower(row_kernel(copy), None, 22).text == ARCH.lower(row_kernel(), None, 22).text
+
+
+def test_the_lanes_of_wide_accesses_are_those_published():
+    """ROCm's tables: a 16-byte read serves 0-3 with 20-23, 4-7 with 16-19, ...; a write eight lanes in order."""
+    groups = ("0-3,20-23", "4-7,16-19", "8-11,28-31", "12-15,24-27")
+    groups += ("32-35,52-55", "36-39,48-51", "40-43,60-63", "44-47,56-59")
+    spans = [[tuple(map(int, span.split("-"))) for span in group.split(",")] for group in groups]
+    published = tuple(tuple(lane for low, high in group for lane in range(low, high + 1)) for group in spans)
+    banks = ARCH.banks
+    assert banks is not None and (banks.banks, banks.bank_bytes) == (32, 4)
+    assert banks.phases_of("read", 16).lanes == published
+    assert banks.phases_of("write", 16).lanes == tuple(tuple(range(lane, lane + 8)) for lane in range(0, 64, 8))
+    assert [banks.phases_of("read", 8), banks.phases_of("write", 4), banks.phases_of("stage", 4)] == [None] * 3
+    assert "of no other access" in banks.unmeasured

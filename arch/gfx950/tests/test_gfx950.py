@@ -213,3 +213,9 @@ def test_workgroup_memory_is_dealt_in_granules_of_1280_bytes():
 def test_a_copy_under_another_name_is_written_alike():
     copy = attrs.evolve(ARCH, name="another")
     assert copy.lower(row_kernel(copy), None, 22).text == ARCH.lower(row_kernel(), None, 22).text
+
+
+def test_nothing_is_claimed_of_lanes_served_together():
+    banks = ARCH.banks
+    assert banks is not None and (banks.banks, banks.bank_bytes, banks.bytes_per_clock) == (64, 4, 256)
+    assert banks.phases == () and "not published" in banks.unmeasured

@@ -18,6 +18,7 @@ from kinfolk.plugins.containment import WrongAnswerError, contained
 from kinfolk.roles import check_roles
 
 if TYPE_CHECKING:
+    from kinfolk.banks import BankModel
     from kinfolk.ir.value import Kernel
     from kinfolk.spec import Spec
     from kinfolk.usage import Usage
@@ -75,7 +76,8 @@ class Arch:
     follows from the other fields; they read as attributes too. `target_ids` are the compiler's names of it. `ops` are
     its own ops, `roles` says what some of them are good for (`kinfolk.roles`), `lacking` names portable ops it does not
     have with what to use instead.
-    `bounds` names the fact, by a name of `BOUNDS`, that a kernel is held to when it is built.
+    `bounds` names the fact, by a name of `BOUNDS`, that a kernel is held to when it is built. `banks` says how its
+    workgroup memory serves lanes, None where that is not declared.
     `lower_kernel(kernel, arch, spec, llvm)` writes LLVM IR for an LLVM generation; `read_usage(object, symbol, arch)`
     reads what the compiler produced.
     """
@@ -89,11 +91,14 @@ class Arch:
     roles: Mapping[str, OpDef] = attrs.field(factory=dict[str, OpDef])
     lacking: Mapping[str, str] = attrs.field(factory=dict[str, str])
     bounds: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    banks: BankModel | None = None
     lower_kernel: Callable[[Kernel, Arch, Spec | None, int], LoweredModule]
     read_usage: Callable[[bytes, str, Arch], Usage]
 
     def __attrs_post_init__(self) -> None:
         check_roles(self.name, self.roles, self.ops)
+        if self.banks is not None:
+            self.banks.check(self.name, self.wave_size)
         declared = self.facts.declared if isinstance(self.facts, Facts) else self.facts
         if (waves := declared.get("wave_size", self.wave_size)) != self.wave_size:
             raise PluginError(f"{self.name} has waves of {self.wave_size}, and declares the fact wave_size = {waves!r}")

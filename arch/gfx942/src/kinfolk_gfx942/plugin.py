@@ -11,6 +11,7 @@ from kinfolk.hooks import hookimpl
 from kinfolk.ir.ops import CORE_OPS
 from kinfolk_amdgcn import legality, ops, resources
 from kinfolk_amdgcn.lowering import lower_kernel
+from kinfolk_gfx942.banks import BANKS
 from kinfolk_gfx942.facts import FACTS
 from kinfolk_gfx942.matrix import matrix_catalog
 
@@ -34,6 +35,7 @@ def arch() -> Arch:
         ops=ops.OPS,
         lacking=legality.lacking("gfx942", (op.name for op in (*CORE_OPS, *ops.OPS))),
         bounds={"workgroup_threads": "max_workgroup_size", "workgroup_bytes": "lds_bytes"},
+        banks=BANKS,
         lower_kernel=lower_kernel,
         read_usage=resources.read_usage,
     )

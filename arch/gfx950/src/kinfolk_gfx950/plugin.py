@@ -12,6 +12,7 @@ from kinfolk.ir.ops import CORE_OPS
 from kinfolk_amdgcn import legality, resources
 from kinfolk_amdgcn.lowering import lower_kernel
 from kinfolk_gfx950 import ops
+from kinfolk_gfx950.banks import BANKS
 from kinfolk_gfx950.facts import FACTS
 from kinfolk_gfx950.matrix import matrix_catalog
 
@@ -36,6 +37,7 @@ def arch() -> Arch:
         roles=ops.ROLES,
         lacking=legality.lacking("gfx950", (op.name for op in (*CORE_OPS, *ops.OPS))),
         bounds={"workgroup_threads": "max_workgroup_size", "workgroup_bytes": "lds_bytes"},
+        banks=BANKS,
         lower_kernel=lower_kernel,
         read_usage=resources.read_usage,
     )

@@ -10,8 +10,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from kinfolk.banks import BankAction, BankCost, BankModel
 from kinfolk.errors import KinfolkError
 from kinfolk.ir.meaning import OperandMap
+from kinfolk.ir.types import ScalarType
 
 Table = npt.NDArray[np.int64]
 
@@ -49,6 +51,19 @@ class Layout:
     def transposed(self) -> Layout:
         """The layout of the transposed matrix in the same registers."""
         return Layout(f"{self.name} transposed", self.columns, self.rows)
+
+    def bank_cost(
+        self, banks: BankModel, action: BankAction, element: ScalarType, *, pitch: int, count: int
+    ) -> BankCost:
+        """Return the cycles in which each lane accesses `count` neighbouring elements of a row, from its slot 0 on.
+
+        Row r of the matrix begins at element r * `pitch` of workgroup memory.
+        """
+        addresses = (self.rows[:, 0] * pitch + self.columns[:, 0]) * element.bytes
+        starts = (count | pitch) * element.bytes
+        return banks.access_cost(
+            action, count * element.bytes, starts & -starts, addresses, np.arange(self.wave_size, dtype=np.int64)
+        )
 
 
 def relabel(source: Layout, target: Layout) -> tuple[int, ...]:
