@@ -257,6 +257,9 @@ DISTRIBUTIONS = {
     "second_emitter": policy("second_emitter", SECOND_EMITTER),
     "same_candidates": policy("same_candidates", SAME_CANDIDATES),
     "raising": policy("raising", hooks("def kinfolk_admit_candidate(candidate):\n    return {}['threshold']\n")),
+    "seven": policy("seven", hooks("def kinfolk_useful_flops(request):\n    return 7\n")),
+    "again": policy("again", hooks("def kinfolk_useful_flops(request):\n    return 7\n")),
+    "unmeasured": policy("unmeasured", hooks("def kinfolk_useful_flops(request):\n    return True\n")),
     "wordy": policy("wordy", hooks("def kinfolk_admit_candidate(candidate):\n    return 'no'\n")),
     "forgetful": policy("forgetful", hooks("def kinfolk_gate_resources(usage):\n    pass\n")),
 }

@@ -164,6 +164,16 @@ def test_exactly_one_reference_answers(environment):
     )
 
 
+def test_useful_work_is_said_by_one_plugin_or_by_none(environment):
+    asked = "composition.useful_flops(None, {})"
+    assert environment("toy", "toyarch").ask(f"{TOY}answer = {asked}") is None
+    assert environment("toy", "toyarch", "seven").ask(f"{TOY}answer = {asked}") == 7
+    text = environment("toy", "toyarch", "seven", "unmeasured").ask(TOY + failure(asked))[1]
+    assert "policy unmeasured (acme-unmeasured 1.0): kinfolk_useful_flops returned True, it returns an int" in text
+    text = environment("toy", "toyarch", "seven", "again").ask(TOY + failure(asked))[1]
+    assert "kinfolk_useful_flops for NoneType is answered by policy again" in text and "exactly one may answer" in text
+
+
 def test_two_candidates_of_one_name_name_both_distributions(environment):
     text = environment("toy", "toyarch", "same_candidates").ask(failure("kinfolk.compose('toy', 'toyarch')"))[1]
     assert "candidate toy.first is given by family toy (kinfolk-toy 1.0) and by policy same_candidates" in text

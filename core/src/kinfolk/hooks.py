@@ -87,6 +87,15 @@ def kinfolk_reference(request: Request, inputs: Mapping[str, Any]) -> Mapping[st
 
 
 @hookspec
+def kinfolk_useful_flops(request: Request, inputs: Mapping[str, Any]) -> int | None:
+    """Return the floating-point operations that these inputs need by definition, or None where that is not said.
+
+    Multiplications and additions of matrix products alone, whatever a kernel does beyond them; at most one plugin
+    answers.
+    """
+
+
+@hookspec
 def kinfolk_check_outputs(request: Request, outputs: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterable[Any]:
     """Return findings about `outputs` beyond the tolerance that core checks; all are kept, one fails the run."""
 

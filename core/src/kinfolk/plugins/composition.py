@@ -132,6 +132,11 @@ class Composition:
         given = {"request": request, "inputs": _read_only(inputs)}
         return self._sole("kinfolk_reference", take, about=type(request).__name__, **given)
 
+    def useful_flops(self, request: Request, inputs: Mapping[str, Any]) -> int | None:
+        """Return the operations that inputs need by definition, or None where no plugin says; several may not."""
+        given = {"request": request, "inputs": _read_only(inputs)}
+        return self._only("kinfolk_useful_flops", _count_or_none, about=type(request).__name__, **given)
+
     def check_outputs(
         self, request: Request, outputs: Mapping[str, Any], expected: Mapping[str, Any]
     ) -> tuple[Any, ...]:
@@ -198,17 +203,24 @@ class Composition:
 
     def _sole(self, hook: str, take: Callable[[Any], T | None], *, about: str = "", **given: object) -> T:
         """Return the one answer that is not None; none or several raise PluginError naming the plugins."""
+        answer = self._only(hook, take, about=about, **given)
+        if answer is not None:
+            return answer
+        names = ", ".join(str(answerer.owner) for answerer in self._answerers.get(hook, ())) or "no plugin"
+        raise PluginError(f"{_about(hook, about)} is answered by none; exactly one must answer, asked: {names}")
+
+    def _only(self, hook: str, take: Callable[[Any], T | None], *, about: str = "", **given: object) -> T | None:
+        """Return the answer that is not None, None without one; several raise PluginError naming the plugins."""
         asked = self._answerers.get(hook, ())
         answers = [(answerer.owner, answer) for answerer in asked if (answer := answerer(take, given)) is not None]
-        if len(answers) == 1:
-            return answers[0][1]
-        what = f"{hook} for {about}" if about else hook
-        if answers:
-            raise PluginError(
-                f"{what} is answered by {' and by '.join(str(owner) for owner, _ in answers)}; exactly one may answer"
-            )
-        names = ", ".join(str(answerer.owner) for answerer in asked) or "no plugin"
-        raise PluginError(f"{what} is answered by none; exactly one must answer, asked: {names}")
+        if len(answers) > 1:
+            owners = " and by ".join(str(owner) for owner, _ in answers)
+            raise PluginError(f"{_about(hook, about)} is answered by {owners}; exactly one may answer")
+        return answers[0][1] if answers else None
+
+
+def _about(hook: str, about: str) -> str:
+    return f"{hook} for {about}" if about else hook
 
 
 def _registered(members: Iterable[Loaded]) -> Mapping[str, tuple[_Answerer, ...]]:
@@ -283,6 +295,12 @@ def _instance_or_none(kind: type[T]) -> Callable[[Any], T | None]:
         raise WrongAnswerError(f"returned {shown(answer)}, it returns a {kind.__name__} or None")
 
     return take
+
+
+def _count_or_none(answer: Any) -> int | None:
+    if answer is None or (type(answer) is int and answer >= 0):
+        return answer
+    raise WrongAnswerError(f"returned {shown(answer)}, it returns an int of at least 0, or None")
 
 
 def _arch_named(name: str) -> Callable[[Any], Arch]:

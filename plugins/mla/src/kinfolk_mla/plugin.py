@@ -87,6 +87,16 @@ def kinfolk_reference(request: Request, inputs: Mapping[str, Any]) -> Mapping[st
 
 
 @hookimpl
+def kinfolk_useful_flops(request: Request, inputs: Mapping[str, Any]) -> int | None:
+    """Return the operations of absorbed attention over the keys that the queries see."""
+    if not isinstance(request, MlaRequest) or not request.absorbed_query:
+        return None
+    from kinfolk_mla.reference import useful_flops
+
+    return useful_flops(request, inputs)
+
+
+@hookimpl
 def kinfolk_check_outputs(
     request: Request, outputs: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> Iterable[Finding]:

@@ -57,15 +57,34 @@ class Keys:
 
 def gathered(request: MlaRequest, inputs: Mapping[str, Array], sequence: int) -> Keys:
     """Return the keys of a sequence in order; the keys of a slot whose id lies outside the cache are left out."""
+    page = request.page_size
+    slots, known, positions, length = _slots(request, inputs, sequence)
+    at = slots[positions // page], positions % page
+    latent, rope = (inputs[name][at].astype(np.float64) for name in ("c_kv", "k_rope"))
+    return Keys(positions, latent, rope, int(np.count_nonzero(~known)), length)
+
+
+def _slots(request: MlaRequest, inputs: Mapping[str, Array], sequence: int) -> tuple[Array, Array, Array, int]:
+    """Return the page ids of a sequence, which of them the cache has, the positions of keys there, and its length."""
     first, last = (int(offset) for offset in inputs["cu_seqlens_k"][sequence : sequence + 2])
     length, page = last - first, request.page_size
     slots = inputs["block_table"][sequence, : -(-length // page)].astype(np.int64)
     known = (slots >= 0) & (slots < request.num_pages)
     positions = np.arange(length, dtype=np.int64)
-    positions = positions[known[positions // page]]
-    at = slots[positions // page], positions % page
-    latent, rope = (inputs[name][at].astype(np.float64) for name in ("c_kv", "k_rope"))
-    return Keys(positions, latent, rope, int(np.count_nonzero(~known)), length)
+    return slots, known, positions[known[positions // page]], length
+
+
+def useful_flops(request: MlaRequest, inputs: Mapping[str, Array]) -> int:
+    """Return the operations of both products over the keys that each token sees: q.k over a whole key row, and the
+    weighted sum of latent rows.
+    """
+    seen = 0
+    for sequence in range(request.num_seqs):
+        _, _, positions, length = _slots(request, inputs, sequence)
+        tokens = int(np.diff(inputs["cu_seqlens_q"][sequence : sequence + 2])[0])
+        for behind in range(tokens):
+            seen += int(np.count_nonzero(positions < length - (behind if request.causal else 0)))
+    return seen * request.num_heads * 2 * (2 * request.kv_lora_rank + request.rope_dim)
 
 
 @attrs.frozen(eq=False)
