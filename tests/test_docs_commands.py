@@ -21,7 +21,7 @@ BLOCK = re.compile(r"```console\n\$ ([^\n]*)\n(.*?)```", re.DOTALL)
 def blocks():
     for page in PAGES:
         for number, (command, printed) in enumerate(BLOCK.findall((ROOT / page).read_text())):
-            marks = [pytest.mark.simulate] if " verify " in command else []
+            marks = [pytest.mark.simulate] if " verify " in command or " profile " in command else []
             marks += [pytest.mark.compile] if " resources " in command else []
             yield pytest.param(command, printed, id=f"{page}-{number}", marks=marks)
 

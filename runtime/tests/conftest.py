@@ -142,6 +142,12 @@ def toy64(engine: Engine) -> Toy:
 
 
 @pytest.fixture
+def reference64() -> Toy:
+    """Waves of 64, in the reference engine."""
+    return Toy(64, "reference")
+
+
+@pytest.fixture
 def declare() -> Callable[..., Parameter]:
     """How to declare a pointer parameter."""
     return pointer

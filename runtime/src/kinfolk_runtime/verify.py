@@ -83,7 +83,7 @@ def verify(
         artifact.check(composition)
     except Refused as refused:
         return attrs.evolve(report, refusals=refused.refusals)
-    chosen = _chosen(composition.scenarios(request), scenarios)
+    chosen = chosen_scenarios(composition.scenarios(request), scenarios)
     plans = {scenario.name: selections.plan(composition, scenario.request, flavor) for scenario in chosen}
     if excess := memory_refusals(plans):
         return attrs.evolve(report, refusals=excess)
@@ -148,7 +148,7 @@ def runners_of(
     return tuple(Runner(simulator.with_order(seed), seed) for seed in dict.fromkeys(order_seeds))
 
 
-def _chosen(offered: Sequence[Any], wanted: Iterable[str] | None) -> tuple[Scenario, ...]:
+def chosen_scenarios(offered: Sequence[Any], wanted: Iterable[str] | None) -> tuple[Scenario, ...]:
     """Return the scenarios that are wanted, in the family's order; ValueError names those there are."""
     for each in offered:
         if not isinstance(each, Scenario):
@@ -266,4 +266,13 @@ def _comparisons(plan: Plan, memory: Mapping[str, Array], expected: Mapping[str,
         yield compare(name, plan.binding(name).dtype, memory[name], reference)
 
 
-__all__ = ["ENGINES", "ORDER_SEEDS", "Runner", "kernel_reports", "run_scenario", "runners_of", "verify"]
+__all__ = [
+    "ENGINES",
+    "ORDER_SEEDS",
+    "Runner",
+    "chosen_scenarios",
+    "kernel_reports",
+    "run_scenario",
+    "runners_of",
+    "verify",
+]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from kinfolk.cli.app import unknown
 from kinfolk.cli.output import refusals_of
 from kinfolk.errors import KinfolkError, Refused
 from kinfolk.refusal import Refusal
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from kinfolk.cli.values import RequestInput
     from kinfolk.plan import Plan
     from kinfolk.plugins.composition import Composition
+    from kinfolk.request import Request
 
 
 @attrs.frozen(kw_only=True)
@@ -67,6 +69,15 @@ def asked(family: str, arch: str, flavor: str, words: tuple[str, ...]) -> Asked:
         return attrs.evolve(found, plan=selections.plan(composition, found.read.request, flavor))
     except KinfolkError as error:
         return attrs.evolve(found, refusals=reasons(error))
+
+
+def known_scenarios(composition: Composition, request: Request, names: tuple[str, ...]) -> list[str]:
+    """Return the names of the scenarios of a request; one of `names` that is not among them is a usage error."""
+    offered = [scenario.name for scenario in composition.scenarios(request)]
+    for name in names:
+        if name not in offered:
+            raise click.UsageError(unknown("scenario", name, offered))
+    return offered
 
 
 def reasons(error: Exception) -> tuple[Refusal, ...]:

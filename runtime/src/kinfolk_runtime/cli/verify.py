@@ -9,7 +9,7 @@ import click
 
 from kinfolk.cli.app import unknown
 from kinfolk.cli.output import EXIT_FAILED, print_defaults, print_document, say, terminal_width
-from kinfolk_runtime.cli.asked import Asked, arch_option, asked, flavor_option, reasons
+from kinfolk_runtime.cli.asked import Asked, arch_option, asked, flavor_option, known_scenarios, reasons
 from kinfolk_runtime.cli.progress import progress
 from kinfolk_runtime.cli.tables import print_kernels, print_report
 
@@ -156,10 +156,7 @@ def _report(found: Asked, choices: _Choices, names: tuple[str, ...]) -> Report:
         return refused
     request = found.plan.request
     try:
-        offered = [scenario.name for scenario in found.composition.scenarios(request)]
-        for name in names:
-            if name not in offered:
-                raise click.UsageError(unknown("scenario", name, offered))
+        offered = known_scenarios(found.composition, request, names)
         hint_of_length(found, names, choices.order_seeds)
         with progress("verifying", len(names or offered)) as step:
             return verify(

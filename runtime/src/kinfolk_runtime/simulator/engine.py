@@ -124,8 +124,8 @@ class Simulator:
             _value(kernel, memory, parameter, given)
             for parameter, given in zip(kernel.parameters, _in_order(kernel, arguments), strict=True)
         ]
-        count = grid[0] * grid[1] * grid[2]
-        places = np.arange(count, dtype=np.int64)
+        places = self.places(grid[0] * grid[1] * grid[2])
+        count = len(places)
         if order_seed:
             places = np.random.default_rng(order_seed).permutation(places)
         launch = _Launch(kernel, grid, memory, values, places, order_seed)
@@ -134,6 +134,10 @@ class Simulator:
             self._run_reference(launch, 0, count)
         elif count:
             self._run_fast(launch, prepared)
+
+    def places(self, count: int) -> npt.NDArray[np.int64]:
+        """Return the workgroups that a launch runs, by their numbers in a grid of `count`: all of them."""
+        return np.arange(count, dtype=np.int64)
 
     def _fast_program(self, kernel: Kernel) -> Prepared | None:
         if self._fast is None:
