@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
+import pytest
 
 from kinfolk.arch import Arch, LoweredModule
 from kinfolk.candidate import Candidate
@@ -25,8 +27,11 @@ from kinfolk.refusal import Limit, unmet
 from kinfolk.request import Request
 from kinfolk.spec import Spec
 from kinfolk.usage import KernelArgument, Usage
+from kinfolk_runtime.goldens import bless
 from kinfolk_runtime.goldens.check import Host
 from kinfolk_runtime.toolchains.base import Compiled, CompileJob
+
+PACKAGES = itertools.count()
 
 REFUSED = 77
 """The width that the family refuses."""
@@ -173,3 +178,11 @@ class Shop:
 
         composition = Composition(loaded("family", "reel", family), loaded("arch", "sheet", arch))
         return cls(family, arch, composition, site / package / "goldens")
+
+    @classmethod
+    def blessed(cls, site: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+        """Return a shop of widths 32, 64 and 96 whose goldens are blessed, on the path for imports."""
+        monkeypatch.syspath_prepend(str(site))
+        made = cls.opened(site, f"golden_reel_{next(PACKAGES)}", 32, 64, 96)
+        bless([made.composition], presses(), "First.")
+        return made

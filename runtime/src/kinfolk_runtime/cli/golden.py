@@ -167,12 +167,14 @@ def _print_json(checked: Checked) -> None:
 
 
 def _print(checked: Checked) -> None:
+    from kinfolk_runtime.goldens.compare import told
+
     rows = [(f"{lane.family} on {lane.arch}", lane.kind, lane.section, lane.rows, lane.state) for lane in checked.lanes]
     print_table("", ("family and arch", "what", "flavor, build", "rows", "state"), rows)
     for note in checked.notes:
         say(f"note: {note}")
-    for finding in checked.findings:
-        say(str(finding))
+    for sentence in told(checked.findings):
+        say(sentence)
     digests, figures = checked.compared("digests"), checked.compared("figures")
     found = len(checked.findings)
     verdict = "pass" if checked.passed else f"fail, {found} finding{'' if found == 1 else 's'}"

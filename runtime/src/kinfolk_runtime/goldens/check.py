@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 
@@ -12,7 +12,7 @@ from kinfolk.flavor import flavors
 from kinfolk_runtime.goldens.compare import Finding, Where, compared
 from kinfolk_runtime.goldens.document import KINDS, GoldenError, Kind, Section
 from kinfolk_runtime.goldens.ledger import Ledger
-from kinfolk_runtime.goldens.place import Place
+from kinfolk_runtime.goldens.place import LEDGER, Place
 from kinfolk_runtime.goldens.present import Fault, Present, emitted, measured
 from kinfolk_runtime.toolchains.base import Toolchain
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 State = Literal["as blessed", "differs", "not blessed", "not here"]
 Step = Callable[[str], None]
+
+
+UNREADABLE: Final = f"Restore {LEDGER} from version control: nothing can be blessed before."
+NOT_HERE: Final = "Restore it from version control; it can be blessed where the arch is installed."
 
 
 @attrs.frozen(kw_only=True)
@@ -105,7 +109,7 @@ def check(
     for name in required:
         if name not in host.toolchains:
             why = host.absent.get(name, "no distribution offers it")
-            where = Where(kind="figures", family="every family", arch="every arch")
+            where = Where(kind="figures")
             checked.findings.append(Finding(code="toolchain.error", where=where, what=f"{name} is required: {why}"))
     for composition in every:
         place = Place.of(composition)
@@ -113,8 +117,7 @@ def check(
             _folder(place, {each.arch.name for each in every}, checked)
         _Pair(composition, place, host, frozenset(required), checked, step).check()
     if not checked.compared("digests"):
-        where = Where(kind="digests", family="any family", arch="any arch")
-        checked.findings.append(Finding(code="digests.zero", where=where, what="nothing was compared"))
+        checked.findings.append(Finding(code="digests.zero", where=Where(kind="digests"), what="nothing was compared"))
     return checked
 
 
@@ -122,16 +125,18 @@ def _folder(place: Place, archs: set[str], checked: Checked) -> None:
     """Find files that the ledger does not explain, and files that are none; note those of archs that are not here."""
     from kinfolk.plugins.loading import installed
 
-    where = Where(kind="digests", family=place.family, arch="every arch")
+    where = Where(kind="digests", family=place.family)
+    here = {*archs, *installed("arch")}
     for name in place.strangers():
-        checked.findings.append(Finding(code="digests.extra", where=where, what=f"{name} is no file of goldens"))
+        what = f"{name} is no file of goldens"
+        checked.findings.append(Finding(code="digests.extra", where=where, what=what, mend="Delete it."))
     for arch in place.archs():
-        if arch not in archs and arch not in installed("arch"):
+        if arch not in here:
             checked.notes.append(f"{place.family} on {arch}: not compared, since the arch is not installed")
     try:
         ledger = Ledger.read(place)
     except GoldenError as error:
-        checked.findings.append(Finding(code="ledger.garbled", where=where, what=str(error)))
+        checked.findings.append(Finding(code="ledger.garbled", where=where, what=str(error), mend=UNREADABLE))
         return
     for name in dict.fromkeys((*place.names(), *ledger.files())):
         arch, _, kind = name.removesuffix(".json").rpartition(".")
@@ -143,7 +148,8 @@ def _folder(place: Place, archs: set[str], checked: Checked) -> None:
             continue  # found where it is compared
         if fault:
             where = Where(kind=kind, family=place.family, arch=arch)
-            checked.findings.append(Finding(code="ledger.broken", where=where, what=fault))
+            mend = UNREADABLE if ledger.torn(name) else "" if arch in here else NOT_HERE
+            checked.findings.append(Finding(code="ledger.broken", where=where, what=fault, mend=mend))
 
 
 @attrs.frozen
@@ -218,12 +224,12 @@ class _Pair:
                 self._fresh(blessed[section], now.get(flavor), where)
                 continue
             self._faults(where, present.faults)
-            told = _beside(blessed, flavor, present.section, where)
+            what = f"nobody has blessed the figures of this build{_beside(blessed, flavor, present.section, where)}"
             self._lane(where, len(present.section.rows), "not blessed")
             if name in self.required:
-                self._find("figures.missing", where, f"nobody has blessed the figures of this build, {told}")
+                self._find("figures.missing", where, what)
             else:
-                self.checked.notes.append(f"{where}: nobody has blessed the figures of this build, {told}")
+                self.checked.notes.append(f"{where}: {what}")
         for section in blessed:
             if section not in seen:
                 where = self._where("figures", section)
@@ -265,13 +271,22 @@ class _Pair:
 
 
 def _beside(blessed: Mapping[str, Section], flavor: str, now: Section, where: Where) -> str:
-    """Return how figures stand beside those of another build of the flavor."""
-    for name, section in blessed.items():
-        if name.startswith(f"{flavor} by "):
-            found = [each for each in compared(section, now, where) if each.field]
-            other = name.partition(" by ")[2]
-            if not found:
-                return f"which are those of {other}"
-            first = found[0]
-            return f"which differ from those of {other} in {len(found)}, first {first.what}"
-    return "nor those of another"
+    """Return how figures stand beside those of another build of the flavor, of the same toolchain if there is one."""
+    tool, others = _tool(where.section), [name for name in blessed if name.startswith(f"{flavor} by ")]
+    if not others:
+        return ", nor those of another"
+    name = min(others, key=lambda name: (_tool(name) != tool, name))
+    found = [each for each in compared(blessed[name], now, where) if each.field]
+    other = name.partition(" by ")[2]
+    why = "a blessing is of one exact build, since builds of one version have differed"
+    if not found:
+        return f" ({why}); all {len(now.rows)} rows are equal to those of {other}"
+    return (
+        f" ({why}); they differ from those of {other} in {len(found)} values, first {found[0].what}: "
+        "compare them, and bless only if none is worse"
+    )
+
+
+def _tool(section: str) -> str:
+    """Return `llc` of `llvm22 by llc-22.1.8/debian-f69db8bc5ace`."""
+    return section.partition(" by ")[2].partition("-")[0]

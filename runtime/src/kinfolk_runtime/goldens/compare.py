@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -24,32 +24,42 @@ ASKED: Final = frozenset(
 )
 """Codes of what a change of a kernel brings about; others are about damaged files."""
 WORDS: Final = {"missing": "new", "extra": "removed"}
+NAMED: Final = 3
+"""How many kernels are named beside the first, of those that fail alike."""
 _DIGEST: Final = 64
 
 
 @attrs.frozen(kw_only=True)
 class Where:
-    """What is compared: a kind of golden of a family on an arch; `section` is a flavor, and for figures its build."""
+    """What is compared: a kind of golden of a family on an arch; `section` is a flavor, and for figures its build.
+
+    No family, or no arch, means all of them.
+    """
 
     kind: Kind
-    family: str
-    arch: str
+    family: str = ""
+    arch: str = ""
     section: str = ""
 
     @property
     def command(self) -> str:
         """The command that blesses it."""
         verb = "golden bless" if self.kind == "digests" else "resources"
-        flag = " --bless" if self.kind == "figures" else ""
-        return f"kinfolk {verb} {self.family} --arch {self.arch}{flag} --reason WHY"
+        arch = f"--arch {self.arch}" if self.arch else ""
+        flag = "--bless" if self.kind == "figures" else ""
+        return " ".join(filter(None, ("kinfolk", verb, self.family, arch, flag, "--reason WHY")))
 
     def __str__(self) -> str:
-        return f"{self.family} on {self.arch}" + (f", {self.section}" if self.section else "")
+        where = f"{self.family or 'every family'} on {self.arch or 'every arch'}"
+        return where + (f", {self.section}" if self.section else "")
 
 
 @attrs.frozen(kw_only=True)
 class Finding:
-    """One way in which goldens and kernels disagree. `was` and `now` are the values, where it is about one."""
+    """One way in which goldens and kernels disagree. `was` and `now` are the values, where it is about one.
+
+    `mend` is what to do about it where that is not what is done about others of its code.
+    """
 
     code: str
     where: Where
@@ -59,10 +69,13 @@ class Finding:
     field: str = ""
     was: Any = None
     now: Any = None
+    mend: str = ""
 
     @property
     def remedy(self) -> str:
         """What to do about it."""
+        if self.mend:
+            return self.mend
         if self.code in STUCK:
             return STUCK[self.code]
         meant = "If that is meant" if self.code in ASKED else "Restore it from version control; if the change is meant"
@@ -70,6 +83,11 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what.removesuffix('.')}. {self.remedy}"
+
+    def alike(self) -> tuple[object, ...]:
+        """Return what is equal for findings that say the same of several kernels of a lane."""
+        said = self.field or self.what.replace(self.symbol, "").replace(self.spec, "") if self.spec else self.what
+        return (self.where, self.code, bool(self.spec), said, self.remedy)
 
     def refusal(self, plugin: str) -> Refusal:
         """Return it as a row of a document."""
@@ -83,6 +101,28 @@ class Finding:
             remedy=self.remedy,
             plugin=plugin,
         )
+
+
+def told(findings: Iterable[Finding]) -> Iterator[str]:
+    """Yield a sentence for each finding, one for all of a lane that differ in nothing but the kernel and its values."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(finding.alike(), []).append(finding)
+    for first, *others in groups.values():
+        if not first.spec or not others:
+            yield from map(str, (first, *others))
+            continue
+        names = [f"{each.symbol} ({each.spec}){_values(each)}" for each in others[:NAMED]]
+        more = f" and {len(others) - NAMED} more" if others[NAMED:] else ""
+        what = (
+            f"{_counted(1 + len(others), 'kernel')}: {first.what.removesuffix('.')}; likewise {', '.join(names)}{more}"
+        )
+        yield str(attrs.evolve(first, what=what))
+
+
+def _values(finding: Finding) -> str:
+    moves = finding.field and finding.where.kind == "figures"
+    return f" from {_shown(finding.was)} to {_shown(finding.now)}" if moves else ""
 
 
 def compared(blessed: Section | None, now: Section, where: Where) -> Iterator[Finding]:
