@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from kinfolk.ir.meaning import MemoryAccess
 from kinfolk.ir.numpy_lanes import Array, storage_dtype
 from kinfolk.ir.types import DataType, component_count, element_type
 from kinfolk_runtime.simulator.buffers import Unavailable
+from kinfolk_runtime.simulator.races import Role
 from kinfolk_runtime.simulator.space import Addresses, Mapped
 from kinfolk_runtime.simulator.wave import Wave, poison
 
@@ -31,13 +32,13 @@ class Transfer:
     def __init__(
         self,
         op: Operation,
-        role: Literal["load", "store", "atomic_add"],
+        role: Role,
         unit_limit: int = 8,
         data: DataType | None = None,
     ) -> None:
         data = data or cast("DataType", op.results[0].type if role == "load" else op.operands[-1].type)
         self.op = op
-        self.role = role
+        self.role: Role = role
         self.storage = storage_dtype(element_type(data))
         self.components = component_count(data)
         element = element_type(data).bytes
@@ -85,7 +86,7 @@ def pointer_offset(op: Operation, sources: Sequence[int], target: int) -> Step:
 def pointer_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], targets: Sequence[int]) -> Step:
     """Return the step of a load, with its exchange among lanes where it has one, a store or an atomic addition through
     a pointer."""
-    role = cast("Literal['load', 'store', 'atomic_add']", meaning.action)
+    role = cast("Role", meaning.action)
     transfer = Transfer(op, role)
     if role == "load":
         return _pointer_load(transfer, meaning, sources[0], targets[0])

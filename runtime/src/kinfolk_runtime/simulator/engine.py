@@ -5,7 +5,7 @@ yields at barriers.
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from weakref import WeakKeyDictionary
@@ -15,16 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.errors import InternalError
-from kinfolk.ir.value import Kernel, Operation
+from kinfolk.ir.value import Kernel
 from kinfolk.parameters import Parameter
 from kinfolk_runtime.executor import Work
 from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer, Storage
-from kinfolk_runtime.simulator.fault import KernelFault, spans
-from kinfolk_runtime.simulator.order import wave_order
+from kinfolk_runtime.simulator.fault import KernelFault
 from kinfolk_runtime.simulator.program import Program
 from kinfolk_runtime.simulator.sanitizers import Sanitizer, sanitizers
 from kinfolk_runtime.simulator.space import AddressSpace
-from kinfolk_runtime.simulator.wave import Wave
+from kinfolk_runtime.simulator.waves import run_workgroup
 from kinfolk_runtime.simulator.workgroup import Workgroup
 
 if TYPE_CHECKING:
@@ -183,55 +182,13 @@ class Simulator:
             template[slot] = value
         with np.errstate(all="ignore"):
             for number in range(begin, begin + count):
-                group = Workgroup(launch.kernel.name, launch.place(number), launch.memory, program.workgroup_bytes)
-                _run_workgroup(program, group, template, launch.order_seed, int(launch.places[number]))
+                group = Workgroup(program, launch.kernel.name, launch.place(number), launch.memory)
+                run_workgroup(program, group, template, launch.order_seed, int(launch.places[number]))
 
     def _program(self, kernel: Kernel) -> Program:
         if kernel not in self._programs:
             self._programs[kernel] = Program(kernel, self.sanitize)
         return self._programs[kernel]
-
-
-def _run_workgroup(program: Program, group: Workgroup, template: list[Any], seed: int, place: int) -> None:
-    waves: dict[int, Generator[Operation]] = {}
-    for index in range(program.block // program.wave_size):
-        wave = Wave(group, index, program.wave_size, template.copy(), program.memory_slots)
-        waves[index] = program.start(wave)
-    returned: list[int] = []
-    round_ = 0
-    while waves:
-        stands: dict[int, Operation] = {}
-        for index in wave_order(seed, place, round_, len(waves)):
-            at = next(waves[index], None)
-            if at is None:
-                returned.append(index)
-            else:
-                stands[index] = at
-        waves = {index: waves[index] for index in sorted(stands)}
-        _check_meeting(group, stands, returned)
-        round_ += 1
-
-
-def _check_meeting(group: Workgroup, stands: Mapping[int, Operation], returned: Sequence[int]) -> None:
-    """Raise unless all waves have returned, or all stand at one barrier."""
-    barriers = list(dict.fromkeys(stands.values()))
-    if not stands or (len(barriers) == 1 and not returned):
-        return
-    parties = [
-        f"wave{'s' if len(at) > 1 else ''} {spans(at)} at the one of {op.location}"
-        for op in barriers
-        if (at := sorted(index for index, stand in stands.items() if stand is op))
-    ]
-    if returned:
-        parties.append(f"wave{'s' if len(returned) > 1 else ''} {spans(sorted(returned))} returned without another")
-    raise KernelFault(
-        f"is not reached by all waves of the workgroup ({'; '.join(parties)})",
-        kind="sync",
-        kernel=group.kernel,
-        op=barriers[0],
-        workgroup=group.place,
-        wave=min(stands),
-    )
 
 
 def _in_order(kernel: Kernel, arguments: Sequence[Given] | Mapping[str, Given]) -> Sequence[Given]:

@@ -49,6 +49,16 @@ class Program:
         self._body = self._region(kernel.body)
 
     @property
+    def allocations(self) -> list[Allocation]:
+        """The workgroup memory, ascending."""
+        return list(self._allocations.values())
+
+    @property
+    def granule(self) -> int:
+        """The largest power of two of bytes, at most 4, that every access of workgroup memory takes whole."""
+        return min((min(4, one.type.element.bytes) for one in self._allocations.values()), default=4)
+
+    @property
     def memory_slots(self) -> int:
         """How many things a wave remembers."""
         return len(self._memory)

@@ -16,6 +16,7 @@ from kinfolk.ir.meaning import MemoryAccess
 from kinfolk.ir.numpy_lanes import Array
 from kinfolk.ir.types import element_type, vector
 from kinfolk_runtime.simulator.access import Transfer, on_active, read_pointers
+from kinfolk_runtime.simulator.races import Access
 from kinfolk_runtime.simulator.views import read_view
 from kinfolk_runtime.simulator.wave import Wave
 from kinfolk_runtime.simulator.workgroup import Allocation, Workgroup
@@ -32,9 +33,13 @@ MOST_PENDING: Final = 1024
 class Delivery:
     """What one staging brings: `units` [count, lanes] to the unit numbers `places` of an allocation."""
 
+    op: Operation
+    lanes: Array
     allocation: Allocation
     places: Array
     units: Array
+    number: int = 0
+    """The race sanitizer's number of it."""
 
     def hide(self, group: Workgroup) -> None:
         """Let the bytes count as never written."""
@@ -42,8 +47,18 @@ class Delivery:
         marks[self.places] = 0
         group.hidings += 1
 
+    def fly(self, w: Wave) -> Delivery:
+        """Let the bytes be in flight, where anyone looks for races; return the delivery with its number."""
+        races = w.group.races
+        if races is None:
+            return self
+        spots = races.spots(self.allocation, self.places, self.units.dtype.itemsize)
+        return attrs.evolve(self, number=races.issue(w, Access("store", self.op, w.index, self.lanes, spots)))
+
     def arrive(self, group: Workgroup) -> None:
         """Write the bytes."""
+        if group.races is not None:
+            group.races.arrive(self.number)
         data, marks = group.views(self.allocation, self.units.dtype)
         data[self.places] = self.units
         marks[self.places] = np.iinfo(self.units.dtype).max
@@ -77,10 +92,11 @@ def stage(op: Operation, meaning: MemoryAccess, sources: Sequence[int], allocati
         if (first * element.bytes + allocation.begin) % transfer.bytes:
             what = f"stages to {allocation.name} at a place that is no multiple of {transfer.bytes} bytes"
             w.fail(op, "alignment", what, buffer=allocation.name, element=first)
-        delivery = Delivery(allocation, elements * element.bytes // transfer.unit.itemsize + _steps(transfer), units)
         if len(w.pending) == MOST_PENDING:
             what = f"is one more than the {MOST_PENDING} stagings a wave may have on their way; wait for some"
             w.fail(op, "sync", what)
+        places = elements * element.bytes // transfer.unit.itemsize + _steps(transfer)
+        delivery = Delivery(op, w.lanes, allocation, places, units).fly(w)
         delivery.hide(w.group)
         w.pending.append(delivery)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import numpy as np
@@ -14,11 +14,14 @@ from kinfolk.ir.meaning import MemoryAccess
 from kinfolk.ir.numpy_lanes import Array
 from kinfolk.ir.types import BufferType
 from kinfolk_runtime.simulator.access import Transfer, check_adds, exchanged
+from kinfolk_runtime.simulator.fault import Party
+from kinfolk_runtime.simulator.races import Access, Races, Role
 from kinfolk_runtime.simulator.space import AddressSpace
 from kinfolk_runtime.simulator.wave import Wave, poison
 
 if TYPE_CHECKING:
     from kinfolk.ir.value import Operation
+    from kinfolk_runtime.simulator.program import Program
 
 Step = Callable[[Wave], None]
 POISON = 0xA5
@@ -37,13 +40,18 @@ class Allocation:
 class Workgroup:
     """What the waves of one workgroup share. `hidings` counts how often bytes ceased to count as written."""
 
-    def __init__(self, kernel: str, place: tuple[int, int, int], memory: AddressSpace, workgroup_bytes: int) -> None:
+    def __init__(self, program: Program, kernel: str, place: tuple[int, int, int], memory: AddressSpace) -> None:
         self.kernel = kernel
         self.place = place
         self.memory = memory
-        self.data = np.full(workgroup_bytes, POISON, np.uint8)
-        self.marks = np.zeros(workgroup_bytes, np.uint8)
+        self.sanitize = program.sanitize
+        self.data = np.full(program.workgroup_bytes, POISON, np.uint8)
+        self.marks = np.zeros(program.workgroup_bytes, np.uint8)
         self.hidings = 0
+        self.races: Races | None = None
+        if "race" in program.sanitize and program.allocations:
+            self.races = Races(program.workgroup_bytes, program.granule, program.block // program.wave_size)
+        self._allocations = program.allocations
         self._views: dict[tuple[int, np.dtype[Any]], tuple[Array, Array]] = {}
 
     def views(self, allocation: Allocation, unit: np.dtype[Any]) -> tuple[Array, Array]:
@@ -53,6 +61,11 @@ class Workgroup:
             span = slice(allocation.begin, allocation.begin + allocation.type.bytes // unit.itemsize * unit.itemsize)
             self._views[key] = self.data[span].view(unit), self.marks[span].view(unit)
         return self._views[key]
+
+    def element_at(self, byte: int) -> tuple[str, int]:
+        """Return the name of the allocation that a byte lies in, and the element there."""
+        holder = max((one for one in self._allocations if one.begin <= byte), key=lambda one: one.begin)
+        return holder.name, (byte - holder.begin) // holder.type.element.bytes
 
 
 def workgroup_access(
@@ -84,7 +97,7 @@ class _Access:
         self, op: Operation, meaning: MemoryAccess, index: int, allocation: Allocation, remember: Callable[[Any], int]
     ) -> None:
         self.op = op
-        self.transfer = Transfer(op, cast("Literal['load', 'store', 'atomic_add']", meaning.action))
+        self.transfer = Transfer(op, cast("Role", meaning.action))
         self.allocation = allocation
         self.index = index
         self.exchange = meaning.exchange
@@ -101,6 +114,29 @@ class _Access:
         self.alignment = alignment if alignment > element else 0
         self.steps = np.arange(self.transfer.count, dtype=np.int64)[:, None]
 
+    def watch(self, w: Wave, numbers: Array) -> None:
+        """Tell the race sanitizer of an access; what is the same as last time in an epoch is known already."""
+        races = w.group.races
+        if races is None:
+            return
+        known: list[Any] | None = w.memory[self.kept]
+        kept = known if known is not None and known[1] is numbers else None
+        access: Access | None = kept[3] if kept is not None else None
+        if access is None or access.lanes is not w.lanes:
+            spots = (
+                access.spots
+                if access is not None
+                else races.spots(self.allocation, numbers, self.transfer.unit.itemsize)
+            )
+            access = Access(self.transfer.role, self.op, w.index, w.lanes, spots)
+            if kept is not None:
+                kept[3] = access
+        races.touch(w, access)
+        if kept is None or kept[4] != races.epoch:
+            races.note(access)
+            if kept is not None:
+                kept[4] = races.epoch
+
     def units(self, w: Wave) -> Array:
         """Return the unit numbers [count, active lanes or 1] of an access that is in bounds and aligned, or raise."""
         index: Array = w.registers[self.index]
@@ -110,7 +146,7 @@ class _Access:
         if known is not None and known[0] is index:
             return known[1]
         numbers = self._numbers(w, index)
-        w.memory[self.kept] = [index, numbers, -1]
+        w.memory[self.kept] = [index, numbers, -1, None, -1]
         return numbers
 
     def _numbers(self, w: Wave, index: Array) -> Array:
@@ -159,6 +195,26 @@ class _Access:
         if kept is not None:
             kept[2] = w.group.hidings
 
+    def _check_kept(self, w: Wave, data: Array, numbers: Array, value: Array) -> None:
+        """Raise where a lane finds another value than the one it stored."""
+        lost = data.take(numbers) != value
+        if not lost.any():
+            return
+        unit = int(numbers[lost].min())
+        lane_sets = [np.flatnonzero((numbers == unit).any(axis=0) & over.any(axis=0)) for over in (lost, ~lost)]
+        element = unit // self.units_per_element
+        losers, winners = ([int(w.lanes[lane]) for lane in each] for each in lane_sets)
+        w.fail(
+            self.op,
+            "race",
+            f"writes different values to element {element} of {self.allocation.name} from several lanes",
+            losers,
+            address=self.allocation.begin + element * self.element,
+            buffer=self.allocation.name,
+            element=element,
+            other=Party(self.op.name, str(self.op.location), w.group.place, w.index, tuple(winners)),
+        )
+
     def load(self, target: int) -> Step:
         """Return the step of a load."""
         transfer = self.transfer
@@ -166,6 +222,7 @@ class _Access:
         def step(w: Wave) -> None:
             numbers = self.units(w)
             data, marks = w.group.views(self.allocation, transfer.unit)
+            self.watch(w, numbers)
             self._check_written(w, marks, numbers)
             units = data.take(numbers)
             if not w.full and units.shape[1] != 1:
@@ -178,12 +235,15 @@ class _Access:
         return step
 
     def store(self, source: int) -> Step:
-        """Return the step of a store; of two lanes that write one element the higher one's value stays."""
+        """Return the step of a store; of two lanes that write one element the higher one's value stays, a race unless
+        they are equal.
+        """
         transfer = self.transfer
 
         def step(w: Wave) -> None:
             numbers = self.units(w)
             data, marks = w.group.views(self.allocation, transfer.unit)
+            self.watch(w, numbers)
             value = transfer.to_units(w.registers[source])
             if not w.full and value.shape[1] != 1:
                 value = value[:, w.lanes]
@@ -191,6 +251,8 @@ class _Access:
                 numbers = numbers.repeat(value.shape[1], axis=1)
             data[numbers] = value
             marks[numbers] = self.marked
+            if w.group.races is not None:
+                self._check_kept(w, data, numbers, value)
 
         return step
 
@@ -202,6 +264,7 @@ class _Access:
         def step(w: Wave) -> None:
             numbers = self.units(w)
             data, marks = w.group.views(self.allocation, transfer.unit)
+            self.watch(w, numbers)
             self._check_written(w, marks, numbers)
             value: Array = w.registers[source]
             if not w.full and value.shape[1] != 1:
