@@ -158,6 +158,13 @@ def test_the_document_and_the_table(tmp_path):
     assert done.exit_code == 0 and (tmp_path / "banks.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.simulate
+def test_a_scenario_of_another_request_says_so():
+    told = "scenario no_query is of another request: total_q=1"
+    assert told in run("mla", "--arch", "gfx942", *WORDS, "--scenario", "no_query").stdout
+    assert "another request" not in run("mla", "--arch", "gfx942", *WORDS, "--scenario", "ragged").stdout
+
+
 @pytest.mark.parametrize(
     "words, status, told",
     [

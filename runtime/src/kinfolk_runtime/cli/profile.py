@@ -71,7 +71,7 @@ def command(
             print_document(profile.to_dict())
         else:
             print_defaults(found.defaults)
-            print_profile(profile)
+            print_profile(profile, found.fields)
         if profile.status != "pass":
             ctx.exit(EXIT_FAILED)
         if plot is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from kinfolk.cli.output import print_refusals, refusal_rows, say
+from kinfolk.cli.output import print_refusals, refusal_rows, say, shell_word
 from kinfolk.cli.table import print_table
 from kinfolk_runtime.memory import sized
 
@@ -17,9 +17,16 @@ WORST: Final = 5
 """As many instructions are listed as the worst of a kind."""
 
 
-def print_profile(profile: Profile) -> None:
-    """Print what kernels did, side by side, then each one's worst instructions, and the verdict."""
+def print_profile(profile: Profile, asked: Mapping[str, Any]) -> None:
+    """Print what kernels did, side by side, then each one's worst instructions, and the verdict.
+
+    `asked` are the fields of the request that was asked for; a scenario may be of another.
+    """
     kernels = profile.kernels
+    other = {name: value for name, value in profile.request.items() if value != asked.get(name)}
+    if kernels and other:
+        words = " ".join(f"{name}={shell_word(value)}" for name, value in other.items())
+        say(f"scenario {profile.scenario} is of another request: {words}")
     if kernels:
         title = (
             f"{profile.family} on {profile.arch}, {profile.flavor}: {profile.candidate}, scenario {profile.scenario}"
