@@ -1,19 +1,19 @@
-"""The table of what each processor has, measured again here: a sample of its rows, and all that installed ops write."""
+"""The tables of what each arch's processors have, measured again here by sample, and what a table of its own is worth
+to a processor that nobody has measured before.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from importlib.metadata import entry_points
 
 import pytest
 
 from kinfolk.errors import ToolError
-from kinfolk_amdgcn.legality import Legality, Statement, measured
+from kinfolk_amdgcn.legality import Legality, Statement
 from kinfolk_amdgcn.legality.measure import measure, statuses
-from kinfolk_amdgcn.legality.table import Row
-from kinfolk_runtime.toolchains import find_linker
-from kinfolk_runtime.toolchains.host import toolchain_for
-from kinfolk_runtime.toolchains.tool import find_tool, paths_on_host
+from kinfolk_amdgcn.legality.table import STATUSES, Row
 
 pytestmark = pytest.mark.compile
 
@@ -35,11 +35,14 @@ def tool(root):
 @pytest.fixture(scope="module")
 def lanes(tool):
     try:
-        find_linker()
-        assembler = find_tool("llvm-mc", paths_on_host("llvm-mc"), oldest=22)
-        return {llvm: tool.HostLane(toolchain_for(flavor), assembler) for llvm, flavor in tool.FLAVORS.items()}
+        return tool.host_lanes()
     except ToolError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def archs(tool):
+    return tool.installed_archs()
 
 
 def sample(rows: tuple[Row, ...]) -> list[Row]:
@@ -53,40 +56,40 @@ def sample(rows: tuple[Row, ...]) -> list[Row]:
     return list(kept.values())
 
 
-def test_a_sample_measured_again_is_what_the_table_says(tool, lanes):
-    rows = sample(measured().rows)
-    assert len(rows) > 20 and len({each for row in rows for on in row.status.values() for each in on.values()}) > 5
-    used = {row.statement: row.used_by for row in rows}
-    again = measure([row.statement for row in rows], used, lanes, tool.PROCESSORS)
-    assert Legality(again).to_json() == Legality(tuple(rows)).to_json()
+def words(rows) -> set[str]:
+    return {each for row in rows for on in row.status.values() for each in on.values()}
 
 
-def test_the_measurement_sees_another_table(tool, lanes):
+def test_a_sample_measured_again_is_what_the_tables_say(archs, lanes):
+    assert len(archs) > 1
+    for each in archs:
+        rows = sample(each.table.rows)
+        assert len(rows) > 12 and len(words(rows)) > 4, each.arch.name
+        used = {row.statement: row.used_by for row in rows}
+        again = measure([row.statement for row in rows], used, lanes, each.processors)
+        assert Legality(again).to_json() == Legality(tuple(rows)).to_json()
+
+
+def test_the_measurement_sees_another_table(lanes):
     """Negative control: a row that is said to be ok and is not."""
     [status] = statuses([Statement("call void @llvm.amdgcn.no.such()")], lanes[22], "gfx942")
     assert status == "name_absent"
 
 
-def test_the_tools_of_the_table_are_those_that_are_installed_here(tool, lanes):
+def test_the_tables_use_every_word_that_is_explained(archs):
+    assert {each.partition(":")[0] for arch in archs for each in words(arch.table.rows)} == set(STATUSES)
+
+
+def test_the_tools_of_the_tables_are_those_that_are_installed_here(tool, archs, lanes):
     builds = {tool.FLAVORS[llvm]: lane.toolchain.build for llvm, lane in lanes.items()}
-    assert {flavor: measured().tools[flavor] for flavor in builds} == builds
+    for each in archs:
+        assert {flavor: each.table.tools[flavor] for flavor in builds} == builds
 
 
-def test_what_every_installed_archs_ops_write_is_in_the_table_and_legal(tool):
-    archs = tool.installed_archs()
-    used = tool.used_statements(archs, [row.statement for row in measured().rows])
-    assert len(used) > 50
-    for statement, users in used.items():
-        row = measured().find(statement)
-        assert row is not None, f"{statement} is new: run tools/measure_legality.py"
-        for llvm, names in users.items():
-            assert set(names) <= set(row.used_by.get(llvm, ())), f"{statement}: run tools/measure_legality.py"
+def test_every_installed_arch_that_is_lowered_here_is_measured(archs):
+    assert {each.arch.name for each in archs} == {entry.name for entry in entry_points(group="kinfolk.archs")}
 
 
-def test_no_installed_arch_lacks_an_op_of_its_own(tool):
-    """What an arch lists as its own, the processor has, with the oldest LLVM and the newest."""
-    for arch in tool.installed_archs():
-        names = [op.name for op in arch.op_table]
-        for llvm in tool.FLAVORS:
-            assert measured().lacking(arch.target_ids[0], names, llvm=llvm) == {}
-        assert dict(arch.lacking) == measured().lacking(arch.target_ids[0], names)
+def test_a_processor_that_no_arch_has_is_named_with_those_there_are(tool):
+    with pytest.raises(SystemExit, match=r"no installed arch has gfx1 in its target ids; there are gfx942, gfx950"):
+        tool.installed_archs(["gfx942", "gfx1"])

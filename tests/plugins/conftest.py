@@ -235,6 +235,16 @@ DISTRIBUTIONS = {
     "oddapi": family("oddapi", "acme_oddapi", IMPORTED, api="one"),
     "oldfacts": arch("oldfacts", "acme_oldfacts", IMPORTED, facts="7"),
     "nofacts": arch("nofacts", "acme_nofacts", IMPORTED, facts=None),
+    "misnamed": arch("misnamed", "acme_misnamed", ARCH.replace('name="{name}"', 'name="another"')),
+    "tableless": arch(
+        "tableless", "acme_tableless", ARCH.replace("    return Arch(", "    open('no-such-table')\n    return Arch(")
+    ),
+    "factless": arch(
+        "factless", "acme_factless", ARCH.replace("matrix=Matrix", 'bounds={{"workgroup_bytes": "lds"}}, matrix=Matrix')
+    ),
+    "dozing": arch(
+        "dozing", "acme_dozing", ARCH.replace("    return Arch(", "    import time; time.sleep(600)\n    return Arch(")
+    ),
     "badhook": family("badhook", "acme_badhook", BAD_HOOKS),
     "left": family("both", "acme_left", IMPORTED, dist="acme-left"),
     "right": family("both", "acme_right", IMPORTED, dist="acme-right"),

@@ -30,7 +30,7 @@ def an_arch(cpu, wave_size, **facts):
         facts=FACTS | facts,
         matrix=MatrixCatalog(()),
         ops=ops.OPS,
-        lower_kernel=lower_kernel if wave_size == 64 else partial(lower_kernel, legality=None),
+        lower_kernel=partial(lower_kernel, legality=None),
         read_usage=lambda code, symbol, arch: None,
     )
 

@@ -8,28 +8,43 @@ from functools import partial
 import pytest
 
 from kinfolk.arch import Arch
-from kinfolk.errors import IllegalOp, InternalError, ToolError
+from kinfolk.errors import IllegalOp, InternalError, PluginError, ToolError
 from kinfolk.ir import build_kernel, rules
 from kinfolk.ir.meaning import ScheduleMarker
 from kinfolk.ir.op import OpDef, effects
-from kinfolk.ir.ops import CORE_OPS, lanes, memory
-from kinfolk.ir.types import F32, PointerType
 from kinfolk.matrix import MatrixCatalog
-from kinfolk.parameters import Parameter
 from kinfolk_amdgcn import ops
-from kinfolk_amdgcn.legality import Legality, Row, Statement, lacking, measured
+from kinfolk_amdgcn.legality import Legality, Row, Statement
 from kinfolk_amdgcn.legality.measure import instructions, measure, statuses
-from kinfolk_amdgcn.legality.table import STATUSES
-from kinfolk_amdgcn.legality.usage import candidates, statements_of
+from kinfolk_amdgcn.legality.table import FILE, TOOL
+from kinfolk_amdgcn.legality.usage import statements_of
 from kinfolk_amdgcn.lowering import lower_kernel
 
 PROCESSORS = ("gfx942", "gfx950")
 FACTS = {"lds_bytes": 65536, "simds_per_cu": 4, "max_waves_per_simd": 8, "max_workgroup_size": 1024}
 FACTS |= {"buffer_word3": 0x00027000}
-SWAP = "call { i32, i32 } @llvm.amdgcn.permlane32.swap(i32 ?, i32 ?, i1 false, i1 false)"
 LOAD_TO_LDS = "call void @llvm.amdgcn.global.load.lds(ptr addrspace(1) ?, ptr addrspace(3) ?, i32 {}, i32 0, i32 0)"
-RSRC_20 = "call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p1(ptr addrspace(1) ?, i16 0, i32 ?, i32 1)"
-RSRC_22 = "call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) ?, i16 0, i64 ?, i32 1)"
+DPP = "call i32 @llvm.amdgcn.update.dpp.i32(i32 ?, i32 ?, i32 {}, i32 15, i32 15, i1 true)"
+FMA = "call <{0} x {2}> @llvm.fma.v{0}{1}(<{0} x {2}> ?, <{0} x {2}> ?, <{0} x {2}> ?)"
+
+
+def row(text, status="ok", **used_by):
+    """Return a row of one processor, of LLVM 20 and 22 alike."""
+    used = {int(llvm.removeprefix("llvm")): ops for llvm, ops in used_by.items()}
+    return Row(statement=Statement(text), status={llvm: {"gfx942": status} for llvm in (20, 22)}, used_by=used)
+
+
+TABLE = Legality(
+    (
+        row("call void @llvm.amdgcn.s.barrier()", llvm20=("own.barrier",)),
+        row(LOAD_TO_LDS.format(4)),
+        row(LOAD_TO_LDS.format(16), "arch_absent"),
+        row(DPP.format(177)),
+        row(DPP.format(27)),
+        row(FMA.format(2, "f32", "float")),
+    ),
+    {"llvm20": "llvm-20", "llvm22": "llvm-22"},
+)
 
 
 def marker(name, function):
@@ -43,7 +58,7 @@ def marker(name, function):
     )
 
 
-def an_arch(processor="gfx942", own=(), lower=lower_kernel, without=None):
+def an_arch(processor="gfx942", own=(), lower=None, without=None):
     return Arch(
         name=f"test-{processor}",
         target_ids=(processor,),
@@ -52,7 +67,7 @@ def an_arch(processor="gfx942", own=(), lower=lower_kernel, without=None):
         matrix=MatrixCatalog(()),
         ops=(*ops.OPS, *own),
         lacking=without or {},
-        lower_kernel=lower,
+        lower_kernel=lower or partial(lower_kernel, legality=TABLE),
         read_usage=lambda code, symbol, arch: None,
     )
 
@@ -63,78 +78,24 @@ def lowered(op, llvm=22, **more):
     return arch.lower(kernel, None, llvm).text
 
 
-def status(text, processor, llvm):
-    row = measured().find(Statement(text))
-    return row and measured().status(row, processor, llvm)
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [  # AMD's documents, ISA of MI300 and of MI350, and LLVM's release notes are what these follow
-        (
-            SWAP,
-            {(20, "gfx942"): "arch_absent", (20, "gfx950"): "ok", (22, "gfx942"): "arch_absent", (22, "gfx950"): "ok"},
-        ),
-        (LOAD_TO_LDS.format(4), {(22, "gfx942"): "ok", (22, "gfx950"): "ok"}),
-        (LOAD_TO_LDS.format(16), {(22, "gfx942"): "arch_absent", (22, "gfx950"): "ok"}),
-        (RSRC_20, {(20, "gfx942"): "ok", (22, "gfx942"): "rejected"}),
-        (RSRC_22, {(20, "gfx942"): "rejected", (22, "gfx942"): "ok"}),
-        (
-            "call <2 x i16> @llvm.amdgcn.cvt.scalef32.pk.fp8.f32(<2 x i16> ?, float ?, float ?, float ?, i1 false)",
-            {(20, "gfx942"): "wrong_instruction", (22, "gfx942"): "wrong_instruction", (22, "gfx950"): "ok"},
-        ),
-        (
-            "call <8 x i16> @llvm.amdgcn.ds.read.tr16.b128(ptr addrspace(3) ?)",
-            {(22, "gfx942"): "name_absent", (22, "gfx950"): "name_absent"},
-        ),
-        (
-            "call void @llvm.amdgcn.load.to.lds.p1(ptr addrspace(1) ?, ptr addrspace(3) ?, i32 4, i32 0, i32 0)",
-            {(20, "gfx950"): "name_absent", (22, "gfx950"): "ok"},
-        ),
-        ("call i32 @llvm.amdgcn.permlane64(i32 ?)", {(22, "gfx942"): "crash:per_lane"}),
-    ],
-    ids=lambda value: value[:70] if isinstance(value, str) else "",
-)
-def test_the_known_traps_are_in_the_table(text, expected):
-    assert {(llvm, processor): status(text, processor, llvm) for llvm, processor in expected} == expected
-
-
-def test_the_table_is_whole_and_in_words_that_are_explained():
-    table = measured()
-    assert len(table.rows) > 150 and set(table.tools) == {"llvm20", "llvm22", "assembler", "linker"}
-    assert len({row.statement for row in table.rows}) == len(table.rows)
-    assert {row.statement for row in table.rows} >= set(candidates())
-    for row in table.rows:
-        assert set(row.status) == {20, 22}
-        for found in row.status.values():
-            assert set(found) == set(PROCESSORS)
-            assert {each.partition(":")[0] for each in found.values()} <= set(STATUSES)
-    assert {
-        each.partition(":")[0] for row in table.rows for found in row.status.values() for each in found.values()
-    } == set(STATUSES)
-
-
 def test_the_file_is_written_as_it_is_read():
-    table = measured()
-    text = table.to_json()
+    text = TABLE.to_json()
     assert Legality.from_json(text).to_json() == text and json.loads(text)["schema"].startswith("kinfolk.amdgcn")
     with pytest.raises(ValueError, match="schema else/2"):
         Legality.from_json(text.replace("kinfolk.amdgcn.legality/1", "else/2"))
 
 
-def test_every_call_of_every_op_is_measured_and_legal_here():
-    """The table is kept up with the lowerings: what any op may write for any type stands in it, for both LLVMs."""
-    arch = an_arch()
-    found = statements_of(arch, (20, 22), [row.statement for row in measured().rows])
-    for statement, users in found.items():
-        row = measured().find(statement)
-        assert row is not None, f"{statement} is not in the table; run tools/measure_legality.py"
-        for llvm, names in users.items():
-            assert set(names) <= set(row.used_by[llvm]), f"{statement}: run tools/measure_legality.py"
-            assert measured().status(row, "gfx942", llvm) == "ok", (statement, names, llvm)
-    collected = {op for users in found.values() for names in users.values() for op in names}
-    assert {"core.exp2", "core.bound", "core.view_load", "core.shuffle_xor", "amdgcn.read_lane"} <= collected
-    assert len(found) > 50
+def test_a_table_is_read_from_the_package_that_it_lies_in(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, text in {"sound_rows": TABLE.to_json(), "no_rows": None, "cut_rows": TABLE.to_json()[:-9]}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+        if text is not None:
+            (tmp_path / name / FILE).write_text(text)
+    assert Legality.of_package("sound_rows").to_json() == TABLE.to_json()
+    assert Legality.of_package("no_rows").rows == ()
+    with pytest.raises(PluginError, match=rf"cut_rows.{FILE} is no table .*JSONDecodeError.* delete it, .*{TOOL}"):
+        Legality.of_package("cut_rows")
 
 
 def test_a_call_that_is_absent_is_refused_when_lowered_with_what_there_is_instead():
@@ -153,10 +114,10 @@ def test_a_call_that_is_absent_is_refused_when_lowered_with_what_there_is_instea
     assert "test_legality.py" in said  # where it was built
 
 
-def test_a_call_that_was_never_measured_is_refused():
+def test_a_call_that_was_never_measured_is_refused_with_the_command_that_measures_it():
     with pytest.raises(IllegalOp, match=r"own.new.*llvm.amdgcn.no.such has not been measured for gfx942 with LLVM 22"):
         lowered(marker("own.new", "llvm.amdgcn.no.such"))
-    with pytest.raises(IllegalOp, match="has not been measured for gfx90a"):
+    with pytest.raises(IllegalOp, match=rf"not been measured for gfx90a .*`python {TOOL} gfx90a`.* writes {FILE}"):
         lowered(marker("own.barrier", "llvm.amdgcn.s.barrier"), processor="gfx90a")
 
 
@@ -196,38 +157,21 @@ def test_an_op_that_is_lacking_is_refused_where_it_is_built():
         build_kernel("k", (), arch=arch, block=64, body=lambda: op.add() and None)
 
 
-@pytest.mark.parametrize("processor", PROCESSORS)
-def test_no_portable_op_is_lacking(processor):
-    names = [op.name for op in (*CORE_OPS, *ops.OPS)]
-    assert lacking(processor, names) == {}
-    assert measured().lacking(processor, names, llvm=20) == measured().lacking(processor, names, llvm=22) == {}
-
-
-def test_what_is_instead_is_of_its_kind_and_there():
-    row = measured().find(Statement(LOAD_TO_LDS.format(16)))
-    assert row is not None
-    assert measured().instead(row, "gfx942", 22) == tuple(f"llvm.amdgcn.global.load.lds ({size})" for size in (1, 2, 4))
-    refusal = measured().refusal(Statement(LOAD_TO_LDS.format(16)), "gfx942", 22)
-    assert refusal is not None and "llvm.amdgcn.global.load.lds (16) is arch_absent on gfx942 with LLVM 22" in refusal
-    assert measured().refusal(Statement(LOAD_TO_LDS.format(16)), "gfx950", 22) is None
-    assert "has not been measured" in str(measured().refusal(Statement(LOAD_TO_LDS.format(3)), "gfx950", 22))
-
-
 def test_vectors_of_llvms_own_intrinsics_may_have_any_length():
-    wide = Statement("call <3 x float> @llvm.fma.v3f32(<3 x float> ?, <3 x float> ?, <3 x float> ?)")
-    assert measured().refusal(wide, "gfx942", 22) is None
-    other = Statement("call <3 x half> @llvm.fma.v3f16(<3 x half> ?, <3 x half> ?, <3 x half> ?)")
-    assert "has not been measured" in str(measured().refusal(other, "gfx942", 22))
+    wide = Statement(FMA.format(3, "f32", "float"))
+    assert TABLE.refusal(wide, "gfx942", 22) is None
+    other = Statement(FMA.format(3, "f16", "half"))
+    assert "has not been measured" in str(TABLE.refusal(other, "gfx942", 22))
 
 
 def test_a_written_call_is_found_whatever_its_names_and_literals():
     written = Statement.of_call(
         "i32", "llvm.amdgcn.update.dpp.i32", ("i32 poison", "i32 %v.7", "i32 177", "i32 15", "i32 15", "i1 true")
     )
-    assert written.text == "call i32 @llvm.amdgcn.update.dpp.i32(i32 ?, i32 ?, i32 177, i32 15, i32 15, i1 true)"
-    assert measured().find(written) is not None
+    found = TABLE.find(written)
+    assert found is not None and found.statement.text == written.text == DPP.format(177)
     stage = ("ptr addrspace(1) %x", "ptr addrspace(3) @k.workgroup0", "i32 immarg 16", "i32 0", "i32 0")
-    found = measured().find(Statement.of_call("void", "llvm.amdgcn.global.load.lds", stage))
+    found = TABLE.find(Statement.of_call("void", "llvm.amdgcn.global.load.lds", stage))
     assert found is not None and found.statement == Statement(LOAD_TO_LDS.format(16))
     with pytest.raises(InternalError, match="no type or no value"):
         _ = Statement("call void @f(i32)").literals
@@ -296,15 +240,6 @@ def test_only_the_probes_own_instructions_are_looked_at():
     assert instructions("\n".join(lines)) == ["s_nop 0", "s_endpgm"]
 
 
-@pytest.mark.parametrize("uniform", [False, True])
-def test_every_probe_is_ir_that_llvm_reads(llvm, uniform):
-    """Compiled here is each statement that is ok on gfx942, in both forms: what fails elsewhere is not the probe's."""
-    rows = [row for row in measured().rows if row.status[22]["gfx942"] == "ok"][:: 1 if uniform else 4]
-    assert len(rows) > 30
-    for row in rows:
-        assert "s_endpgm" in llvm.ask("assembly", row.statement.module(uniform=uniform)), row.statement
-
-
 def test_values_of_a_probe_are_each_lanes_own_or_the_kernels():
     statement = Statement("call i32 @llvm.amdgcn.ds.bpermute(i32 ?, i32 ?)")
     assert "load i32" in statement.module(uniform=False) and "load" not in statement.module(uniform=True)
@@ -312,14 +247,10 @@ def test_values_of_a_probe_are_each_lanes_own_or_the_kernels():
     assert not pointers.takes_data and "load" not in pointers.module(uniform=False)
 
 
-def test_a_computed_view_is_covered_too():
-    """`core.bound` reads a computed base from the first lane, which is a call of its own."""
-    x = Parameter(name="x", type=PointerType(F32), access="readwrite", alignment=16)
-
-    def body(pointer):
-        further = memory.offset(pointer, lanes.thread_id())
-        memory.VIEW_STORE.add(memory.bound(further, lanes.wave_id()), lanes.thread_id(), memory.load(pointer))
-
-    arch = an_arch()
-    kernel = build_kernel("k", (x,), arch=arch, block=64, body=body)
-    assert "readfirstlane.p1" in arch.lower(kernel, None, 22).text
+def test_what_an_arch_lacks_is_found_again_by_the_next_measurement():
+    """Measured is also what the table of before calls lacking; else the next table would know no op that writes it."""
+    op = marker("own.absent", "llvm.amdgcn.absent")
+    called = Statement("call void @llvm.amdgcn.absent()")
+    found = statements_of(an_arch(own=(op,), without={"own.absent": "it is not there"}), (22,), ())
+    assert found[called] == {22: ("own.absent",)}
+    assert called not in statements_of(an_arch(), (22,), ())

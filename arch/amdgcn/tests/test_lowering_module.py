@@ -115,7 +115,7 @@ def test_a_pointer_says_what_is_done_with_its_memory(generation, capture):
 
 @pytest.mark.compile
 def test_the_data_layout_is_that_of_llvms_own_target_machine(llvm):
-    assert llvm.ask("layout") == DATA_LAYOUTS[22]
+    assert llvm.ask("layout", cpu="gfx942") == DATA_LAYOUTS[22]
     assert f'target datalayout = "{DATA_LAYOUTS[22]}"' in WAVE64.lower(kernel(plain), None, 22).text
 
 

@@ -29,7 +29,7 @@ PARAMETERS = (
 )
 
 
-def an_arch(cpu, wave_size, lower=lower_kernel):
+def an_arch(cpu, wave_size):
     return Arch(
         name=cpu,
         target_ids=(cpu,),
@@ -37,12 +37,12 @@ def an_arch(cpu, wave_size, lower=lower_kernel):
         facts=FACTS,
         matrix=MatrixCatalog(()),
         ops=ops.OPS,
-        lower_kernel=lower,
+        lower_kernel=partial(lower_kernel, legality=None),
         read_usage=lambda code, symbol, arch: None,
     )
 
 
-ARCHES = {64: an_arch("gfx942", 64), 32: an_arch("gfx1100", 32, partial(lower_kernel, legality=None))}
+ARCHES = {64: an_arch("gfx942", 64), 32: an_arch("gfx1100", 32)}
 
 
 def lowered(body, wave_size=64):
@@ -67,7 +67,7 @@ def test_an_arch_has_them_only_where_it_lists_them():
         wave_size=64,
         facts=FACTS,
         matrix=MatrixCatalog(()),
-        lower_kernel=lower_kernel,
+        lower_kernel=partial(lower_kernel, legality=None),
         read_usage=lambda code, symbol, arch: None,
     )
     assert not bare.has("amdgcn.pin")

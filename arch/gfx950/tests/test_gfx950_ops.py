@@ -15,7 +15,7 @@ from kinfolk.ir.types import BF16, F16, F32, I8, I16, I32, PointerType, ScalarTy
 from kinfolk.parameters import Parameter
 from kinfolk.roles import ROLES, check_roles
 from kinfolk_gfx950 import ops
-from kinfolk_gfx950.plugin import arch
+from kinfolk_gfx950.plugin import PLUGIN
 from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.simulator.fault import KernelFault
 
@@ -34,7 +34,7 @@ def kernel(body, *types, block=64, of=None):
         Parameter(name=f"p{index}", type=PointerType(type_), alignment=16, access="readwrite")
         for index, type_ in enumerate(types)
     ]
-    return build_kernel("k", parameters, arch=of or arch(), block=block, body=body)
+    return build_kernel("k", parameters, arch=of or PLUGIN.arch, block=block, body=body)
 
 
 def ran(built, *arrays):
@@ -93,7 +93,7 @@ def test_a_block_is_transposed_by_addresses(bits):
 @pytest.mark.parametrize("bits", READS)
 @pytest.mark.parametrize("generation", [20, 22])
 def test_a_transposing_read_is_one_instruction(llvm, bits, generation):
-    module = arch().lower(transposing(bits, 64 // bits), None, generation)
+    module = PLUGIN.arch.lower(transposing(bits, 64 // bits), None, generation)
     assert f"llvm.amdgcn.ds.read.tr{bits}.b64" in module.text
     if generation == 22:
         assembly = llvm.assembly(module)
@@ -166,7 +166,7 @@ def test_a_pair_is_narrowed_to_nearest_even():
 
 @pytest.mark.compile
 def test_a_pair_is_narrowed_by_one_instruction(llvm):
-    assembly = llvm.assembly(arch().lower(narrowing(), None, 22))
+    assembly = llvm.assembly(PLUGIN.arch.lower(narrowing(), None, 22))
     assert len(re.findall("v_cvt_pk_bf16_f32", assembly)) == 1
     assert "v_perm_b32" not in assembly and "v_bfe_u32" not in assembly
 
@@ -214,7 +214,7 @@ def test_a_swap_of_a_value_with_itself_brings_the_other_half():
 @pytest.mark.parametrize("apart", SWAPS)
 @pytest.mark.parametrize("element", [I32, F32], ids=str)
 def test_a_swap_is_one_instruction(llvm, apart, element):
-    assembly = llvm.assembly(arch().lower(swapping(apart, element), None, 22))
+    assembly = llvm.assembly(PLUGIN.arch.lower(swapping(apart, element), None, 22))
     assert len(re.findall(rf"v_permlane{apart}_swap_b32", assembly)) == 1
 
 
@@ -315,7 +315,7 @@ def test_a_barrier_alone_delivers_nothing():
 @pytest.mark.compile
 def test_the_wait_stands_between_the_load_and_the_barrier(llvm):
     """LLVM 22 waits there by itself as well; the op does not count on it, and says for how many not to."""
-    assembly = llvm.assembly(arch().lower(for_the_other_wave(True), None, 22))
+    assembly = llvm.assembly(PLUGIN.arch.lower(for_the_other_wave(True), None, 22))
     places = [assembly.index(word) for word in ("global_load_lds_dwordx4", "vmcnt(0)", "s_barrier", "ds_read")]
     assert places == sorted(places)
 
@@ -327,7 +327,7 @@ def test_a_wait_is_encoded_as_llvm_reads_it(outstanding):
     def body(source):
         ops.WAIT_STAGED.add(outstanding=outstanding)
 
-    text = arch().lower(kernel(body, F32), None, 22).text
+    text = PLUGIN.arch.lower(kernel(body, F32), None, 22).text
     (number,) = map(int, re.findall(r"call void @llvm.amdgcn.s.waitcnt\(i32 (\d+)\)", text))
     assert (number & 15 | number >> 14 << 4, number >> 4 & 7, number >> 8 & 15) == (outstanding, 7, 15)
 
@@ -367,9 +367,9 @@ def test_other_widths_are_refused(count, said):
 @pytest.mark.compile
 @pytest.mark.parametrize("count, name", [(2, "dword"), (8, "dwordx4")])
 def test_a_staging_is_one_instruction_and_its_wait_another(llvm, count, name):
-    view = llvm.assembly(arch().lower(staging(count, through_view=True), None, 22))
+    view = llvm.assembly(PLUGIN.arch.lower(staging(count, through_view=True), None, 22))
     assert len(re.findall(rf"buffer_load_{name} .* lds", view)) == 1
-    plain = llvm.assembly(arch().lower(staging(count, through_view=False), None, 22))
+    plain = llvm.assembly(PLUGIN.arch.lower(staging(count, through_view=False), None, 22))
     assert len(re.findall(rf"global_load_lds_{name} ", plain)) == 1
     for assembly in (view, plain):
         places = [
@@ -398,7 +398,7 @@ def test_the_roles_are_kept_and_a_wrong_op_is_refused():
 
 
 def test_the_ops_are_known_by_name_here_alone():
-    assert all(arch().has(op.name) for op in ops.OPS)
+    assert all(PLUGIN.arch.has(op.name) for op in ops.OPS)
     assert {op.name.partition(".")[0] for op in ops.OPS} == {"amdgcn", "gfx950"}
 
 

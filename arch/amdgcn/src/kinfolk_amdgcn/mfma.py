@@ -11,7 +11,9 @@ A row (JSON) names shape, element types, passes, intrinsic, and per operand how 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from importlib.resources import files
 from typing import Any, Final
 
 import attrs
@@ -23,8 +25,9 @@ from kinfolk.ir.meaning import Matrix, OperandMap
 from kinfolk.ir.op import LlvmWriter, LowerToLlvm, OpDef, effects
 from kinfolk.ir.types import SCALARS, ScalarType, Type, vector
 from kinfolk.ir.value import Operation, Value
-from kinfolk.matrix import Atom
+from kinfolk.matrix import Atom, MatrixCatalog
 
+FILE: Final = "matrix_table.json"
 _UNUSED: Final = ("i32 0", "i32 0", "i32 0")  # cbsz, abid, blgp: broadcasts that these shapes do not have
 
 
@@ -90,6 +93,17 @@ def atom(row: Mapping[str, Any], *, dialect: str, wave_size: int, source: str) -
 def atoms(rows: Iterable[Mapping[str, Any]], *, dialect: str, wave_size: int, source: str) -> tuple[Atom, ...]:
     """Return the atoms of a table, in its order."""
     return tuple(atom(row, dialect=dialect, wave_size=wave_size, source=source) for row in rows)
+
+
+def catalog(package: str) -> MatrixCatalog:
+    """Return the atoms of the table in an arch's package.
+
+    Beside `atoms` it names their `source`, the `wave_size`, and the `dialect`, which the names of their ops begin with;
+    it stays as it is where a copy of the arch goes by another name.
+    """
+    table = json.loads((files(package) / FILE).read_text(encoding="utf-8"))
+    settings = {key: table[key] for key in ("dialect", "wave_size", "source")}
+    return MatrixCatalog(atoms(table["atoms"], **settings))
 
 
 def _operand(row: Mapping[str, Any], rows: int, columns: int) -> OperandRow:

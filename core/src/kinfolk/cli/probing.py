@@ -94,10 +94,12 @@ def _probe(time_limit: float, offers: list[Offer]) -> dict[Offer, tuple[State, s
                 try:
                     line = lines.get(timeout=time_limit)
                 except queue.Empty:
-                    found[left.pop(0)] = State.TIME_OUT, f"its import did not end within {time_limit:g} s"
+                    offer = left.pop(0)
+                    found[offer] = State.TIME_OUT, f"{_asked(offer)} did not end within {time_limit:g} s"
                     break
                 if line is None:
-                    found[left.pop(0)] = State.IMPORT, _death(process)
+                    offer = left.pop(0)
+                    found[offer] = State.IMPORT, _death(process, _asked(offer))
                     break
                 state, cause = json.loads(line)
                 found[left.pop(0)] = State(state), cause
@@ -136,12 +138,17 @@ def _read(stream: IO[bytes], lines: queue.Queue[bytes | None]) -> None:
     lines.put(None)
 
 
-def _death(process: subprocess.Popen[bytes]) -> str:
+def _asked(offer: Offer) -> str:
+    """Return what the probe does with an offer; an arch is also asked for its Arch."""
+    return "its import or its kinfolk_arch" if offer.kind == "arch" else "its import"
+
+
+def _death(process: subprocess.Popen[bytes], asked: str) -> str:
     """Return how a process that stopped reporting ended."""
     try:
         status = process.wait(timeout=1)
     except subprocess.TimeoutExpired:
-        return "it closed the standard output of its process on import"
+        return f"{asked} closed the standard output of its process"
     if status < 0:
-        return f"its import killed the process ({signal.Signals(-status).name})"
-    return f"its import ended the process with exit status {status}"
+        return f"{asked} killed the process ({signal.Signals(-status).name})"
+    return f"{asked} ended the process with exit status {status}"

@@ -223,6 +223,12 @@ def _about(hook: str, about: str) -> str:
     return f"{hook} for {about}" if about else hook
 
 
+def arch_of(loaded: Loaded) -> Arch:
+    """Return what a plugin of kind arch answers; HookFault or PluginError where that is not the arch of its name."""
+    answerer = _registered((loaded,))["kinfolk_arch"][0]
+    return answerer(_arch_named(loaded.offer.name), {})
+
+
 def _registered(members: Iterable[Loaded]) -> Mapping[str, tuple[_Answerer, ...]]:
     """Register the members with a pluggy manager and return who answers each hook, in the members' order."""
     manager = pluggy.PluginManager("kinfolk")

@@ -1,19 +1,21 @@
-"""The measured table, and what follows from it for an op on an arch."""
+"""The measured table that an arch's package holds, and what follows from it for an op on the arch."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.resources import files
 from typing import Any, Final
 
 import attrs
 
+from kinfolk.errors import PluginError
 from kinfolk_amdgcn.legality.statement import Declaration, Statement
 
 SCHEMA: Final = "kinfolk.amdgcn.legality/1"
-FILE: Final = "measured.json"
+FILE: Final = "legality.json"
+TOOL: Final = "tools/measure_legality.py"
 OK: Final = "ok"
 STATUSES: Final[Mapping[str, str]] = {
     OK: "compiles, links, and every instruction is one of the processor's",
@@ -94,7 +96,10 @@ class Legality:
         row = self.find(call)
         status = row and self.status(row, processor, llvm)
         if row is None or status is None:
-            return f"{call} has not been measured for {processor} with LLVM {llvm}; measure it before a kernel uses it"
+            return (
+                f"{call} has not been measured for {processor} with LLVM {llvm}; `python {TOOL} {processor}`, "
+                f"run in the sources of kinfolk, measures it and writes {FILE} into the arch's package"
+            )
         if status == OK:
             return None
         others = self.instead(row, processor, llvm)
@@ -137,6 +142,20 @@ class Legality:
             raise ValueError(f"a table of schema {data['schema']}, {SCHEMA} is read here")
         return cls(tuple(map(Row.from_json, data["rows"])), data["tools"])
 
+    @classmethod
+    def of_package(cls, package: str) -> Legality:
+        """Return the table in an arch's package, without rows where there is none; PluginError for a damaged one."""
+        path = files(package) / FILE
+        if not path.is_file():
+            return cls(())
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            cause = f"{type(error).__name__}: {error}"
+            raise PluginError(
+                f"{path} is no table of legality ({cause}); delete it, and `python {TOOL}` writes it anew"
+            ) from error
+
     @cached_property
     def _by_declaration(self) -> Mapping[Declaration, Sequence[Row]]:
         found: dict[Declaration, list[Row]] = {}
@@ -148,17 +167,6 @@ class Legality:
     @cached_property
     def _by_component(self) -> Mapping[Declaration, Row]:
         return {each: row for row in self.rows if (each := row.statement.componentwise)}
-
-
-@cache
-def measured() -> Legality:
-    """Return the table that this distribution carries."""
-    return Legality.from_json((files("kinfolk_amdgcn.legality") / FILE).read_text(encoding="utf-8"))
-
-
-def lacking(processor: str, ops: Iterable[str]) -> dict[str, str]:
-    """Return which of these ops a processor does not have by the measured table: the `lacking` of an Arch."""
-    return measured().lacking(processor, ops)
 
 
 def _rank(name: str) -> int:

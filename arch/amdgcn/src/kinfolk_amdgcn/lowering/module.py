@@ -12,7 +12,7 @@ from kinfolk.ir.ops.memory import ALLOCATE
 from kinfolk.ir.types import BufferType
 from kinfolk.ir.value import Kernel
 from kinfolk.lowering import Target
-from kinfolk_amdgcn.legality import Legality, measured
+from kinfolk_amdgcn.legality import Legality
 from kinfolk_amdgcn.lowering import arithmetic, control, lanes, memory
 from kinfolk_amdgcn.lowering.attributes import function_attributes, parameter_words
 from kinfolk_amdgcn.lowering.watch import WatchedWriter, legal_only
@@ -37,7 +37,6 @@ DATA_LAYOUTS: Final[Mapping[int, str]] = {
     ),
 }
 SPACES: Final = {"global": 1, "workgroup": 3, "view": 8}
-MEASURED: Final = measured()
 LOWERINGS: Final[Mapping[str, LowerToLlvm]] = {
     **arithmetic.LOWERINGS,
     **lanes.LOWERINGS,
@@ -61,12 +60,11 @@ def target_for(arch: Arch, llvm: int) -> Target:
 
 
 def lower_kernel(
-    kernel: Kernel, arch: Arch, spec: Spec | None, llvm: int, *, legality: Legality | None = MEASURED
+    kernel: Kernel, arch: Arch, spec: Spec | None, llvm: int, *, legality: Legality | None
 ) -> LoweredModule:
     """Return `kernel` as an LLVM IR module for `arch` and the LLVM generation `llvm`.
 
-    `legality` is the table that calls are held against; an arch on a processor that is not in ours brings its own, and
-    None holds them against nothing.
+    `legality` is the arch's table, which calls are held against; None holds them against nothing.
     Raises IRError for a kernel attribute that is not known here, a block the arch cannot launch, workgroup memory
     beyond what it has, and registers budgeted for more workgroups than fit; IllegalOp for an op that is written as a
     call which, as measured, the arch's processor does not have in this generation.
