@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from kinfolk_runtime.simulator.fast.checks import Checks
 from kinfolk_runtime.simulator.fast.layout import (
+    BACK_EDGES,
     BLOCK,
     CONTEXT_WORDS,
     EXEC,
     FAULTED,
+    GROUP,
+    HIDINGS,
     JOB_CODE,
     JOB_CONTEXTS,
     JOB_FAULT_AT,
@@ -15,15 +19,20 @@ from kinfolk_runtime.simulator.fast.layout import (
     JOB_FRAMES,
     JOB_GRID_X,
     JOB_GRID_Y,
-    JOB_HIDINGS,
     JOB_MARK_BYTES,
     JOB_MARKS,
     JOB_ORDER,
+    JOB_RACE_BYTES,
+    JOB_RACES,
     JOB_SEED,
+    JOB_SET_BYTES,
+    JOB_SHARED,
     JOB_WAVES,
+    MOST_BACK_EDGES,
     PC,
     RETURNED,
     RUNNING,
+    SHARED,
     STATUS,
     WAITS,
 )
@@ -32,10 +41,11 @@ from kinfolk_runtime.simulator.fast.text import NAME, OpText, OpWriter
 from kinfolk_runtime.simulator.order import FACTORS, MULTIPLIERS, STEP
 
 
-def barrier(wave_size: int) -> OpText:
+def barrier(wave_size: int, checks: Checks) -> OpText:
     """Return the function that stops a wave until the others have come; all its lanes must be active."""
     w = OpWriter(wave_size)
-    w.fault_if(w.let(f"icmp ne i64 {w.exec()}, {w.full}"))
+    if checks.sync:
+        w.fault_if(w.let(f"icmp ne i64 {w.exec()}, {w.full}"))
     w.leave(WAITS, w.let("getelementptr i64, ptr %i, i64 1"))
     return w.finish()
 
@@ -62,7 +72,7 @@ def _count(w: OpWriter, counter: str, index: str) -> None:
     w.do(f"store {w.vector('i32')} {everywhere}, ptr {counter}, align 64")
 
 
-def loop(wave_size: int) -> OpText:
+def loop(wave_size: int, checks: Checks) -> OpText:
     """Return the function that begins a loop: lower, upper, step, state, counter; words to what follows the loop."""
     w = OpWriter(wave_size)
     slots = [w.slot() for _ in range(3)]
@@ -79,17 +89,17 @@ def loop(wave_size: int) -> OpText:
     w.label(skips)
     w.go_by(past)
     w.label(enters)
-    # The round after the last has index lower + rounds * step, which must be below 2^31.
-    span = w.let(f"add i64 {w.let(f'sub i64 {upper}, {lower}')}, {w.let(f'sub i64 {step}, 1')}")
-    rounds = w.let(f"sdiv i64 {span}, {step}")
-    after = w.let(f"add i64 {lower}, {w.let(f'mul i64 {rounds}, {step}')}")
-    w.fault_if(w.let(f"icmp sge i64 {after}, {1 << 31}"))
+    if checks.integer:  # the round after the last has index lower + rounds * step, which must be below 2^31
+        span = w.let(f"add i64 {w.let(f'sub i64 {upper}, {lower}')}, {w.let(f'sub i64 {step}, 1')}")
+        rounds = w.let(f"sdiv i64 {span}, {step}")
+        after = w.let(f"add i64 {lower}, {w.let(f'mul i64 {rounds}, {step}')}")
+        w.fault_if(w.let(f"icmp sge i64 {after}, {1 << 31}"))
     _count(w, counter, lower)
     w.go_on()
     return w.finish()
 
 
-def next_round(wave_size: int) -> OpText:
+def next_round(wave_size: int, checks: Checks) -> OpText:
     """Return the function that ends a round: state, counter; words back to the body."""
     w = OpWriter(wave_size)
     state, counter, back = w.slot(), w.slot(), w.word()
@@ -98,6 +108,11 @@ def next_round(wave_size: int) -> OpText:
     again, over = w.fresh("again"), w.fresh("over")
     w.branch(w.let(f"icmp slt i64 {index}, {w.field(state, 1)}"), again, over)
     w.label(again)
+    if checks.sync:
+        shared = w.field("%c", SHARED, "ptr")
+        edges = w.let(f"add i64 {w.field(shared, BACK_EDGES)}, 1")
+        w.set_field(shared, BACK_EDGES, edges)
+        w.fault_if(w.let(f"icmp ugt i64 {edges}, {w.field(shared, MOST_BACK_EDGES)}"))
     _count(w, counter, index)
     w.go_by(back)
     w.label(over)
@@ -174,7 +189,10 @@ _JOB = "".join(
         _word("code", JOB_CODE, type_="ptr"),
         _word("seed", JOB_SEED),
         _word("order", JOB_ORDER, type_="ptr"),
-        _word("hidings", JOB_HIDINGS, type_="ptr"),
+        _word("shared", JOB_SHARED, type_="ptr"),
+        _word("races", JOB_RACES, type_="ptr"),
+        _word("race.bytes", JOB_RACE_BYTES),
+        _word("set.bytes", JOB_SET_BYTES),
     )
 )
 """Reads the words of the job."""
@@ -200,6 +218,8 @@ _BEGIN = f"""begin:
   %y = urem i64 %yz, %y.count
   %z = udiv i64 %yz, %y.count
   call void @llvm.memset.p0.i64(ptr %marks, i8 0, i64 %mark.bytes, i1 false)
+  call void @llvm.memset.p0.i64(ptr %races, i8 0, i64 %race.bytes, i1 false)
+  %hidings = getelementptr i64, ptr %shared, i64 {HIDINGS}
   store i64 0, ptr %hidings
   %placed = mul i64 %place, {FACTORS[1]}
   %stream = add i64 %seeded, %placed
@@ -217,6 +237,11 @@ ready:
   store i64 %z, ptr %bz
   %pc.at = getelementptr i64, ptr %c, i64 {PC}
   store ptr %code, ptr %pc.at
+  %status.begin = getelementptr i64, ptr %c, i64 {STATUS}
+  store i64 {RUNNING}, ptr %status.begin
+  %group.number = getelementptr i64, ptr %c, i64 {GROUP}
+  %place.1 = add i64 %place, 1
+  store i64 %place.1, ptr %group.number
   %w2 = add i64 %w, 1
   %all = icmp eq i64 %w2, %waves
   br i1 %all, label %round, label %ready
@@ -225,6 +250,8 @@ ready:
 
 _ORDER = f"""round:
   %r = phi i64 [0, %ready], [%r2, %round.done]
+  %edges.at = getelementptr i64, ptr %shared, i64 {BACK_EDGES}
+  store i64 0, ptr %edges.at
   br label %plain
 plain:
   %o = phi i64 [0, %round], [%o2, %plain]
@@ -310,33 +337,98 @@ wave.fine:
 """
 """Runs every wave to where it stops, and notes whether all stop alike."""
 
-_ENDS = f"""met:
+_MEET = (
+    """met:
   %is.parted = icmp ne i64 %new.parted, 0
-  br i1 %is.parted, label %fault, label %round.done
+  br i1 %is.parted, label %fault, label %together
+together:
+JUDGE  br label %round.done
 round.done:
   %r2 = add i64 %r, 1
-  %returned = icmp eq i64 %first.status, {RETURNED}
+"""
+    + f"""  %returned = icmp eq i64 %first.status, {RETURNED}
   br i1 %returned, label %group.done, label %round
-group.done:
+"""
+)
+"""Ends a round where all waves stopped alike."""
+
+_JUDGE = """  %raced = call i64 @judge_SIZE(ptr %races, i64 %set.bytes)
+  %is.raced = icmp ne i64 %raced, 0
+  br i1 %is.raced, label %fault, label %judged
+judged:
+"""
+"""Ends the run where waves raced since they last met; SIZE stands for the bytes of a set."""
+
+_APART = f"""waves.begin:
+  br label %wave
+wave:
+  %k = phi i64 [0, %waves.begin], [%k2, %wave.fine]
+  %live = phi i64 [0, %waves.begin], [%live2, %wave.fine]
+  %index.at = getelementptr i64, ptr %order, i64 %k
+  %index = load i64, ptr %index.at
+  %wc.at = mul i64 %index, {8 * CONTEXT_WORDS}
+  %wc = getelementptr i8, ptr %contexts, i64 %wc.at
+  %frame.at = mul i64 %index, %frame.bytes
+  %frame = getelementptr i8, ptr %frames, i64 %frame.at
+  %wpc.at = getelementptr i64, ptr %wc, i64 {PC}
+  %status.at = getelementptr i64, ptr %wc, i64 {STATUS}
+  %before = load i64, ptr %status.at
+  %gone = icmp eq i64 %before, {RETURNED}
+  br i1 %gone, label %wave.fine, label %wave.run
+wave.run:
+  %wpc = load ptr, ptr %wpc.at
+  store i64 {RUNNING}, ptr %status.at
+  %function = load ptr, ptr %wpc
+  call void %function(ptr %wc, ptr %frame, ptr %wpc)
+  %status = load i64, ptr %status.at
+  %failed = icmp eq i64 %status, {FAULTED}
+  br i1 %failed, label %fault, label %stood
+stood:
+  %waits = icmp eq i64 %status, {WAITS}
+  %one.more = zext i1 %waits to i64
+  br label %wave.fine
+wave.fine:
+  %lives = phi i64 [0, %wave], [%one.more, %stood]
+  %live2 = add i64 %live, %lives
+  %k2 = add i64 %k, 1
+  %k.all = icmp eq i64 %k2, %waves
+  br i1 %k.all, label %met, label %wave
+"""
+"""Runs every wave that has not returned to where it stops, whether or not all stop alike."""
+
+_MEET_APART = """met:
+JUDGE  br label %round.done
+round.done:
+  %r2 = add i64 %r, 1
+  %returned = icmp eq i64 %live2, 0
+  br i1 %returned, label %group.done, label %round
+"""
+"""Ends a round of waves that stopped anywhere."""
+
+_ENDS = f"""group.done:
   %n2 = add i64 %n, 1
   br label %group
 fault:
   %fault.wave.at = getelementptr i64, ptr %job, i64 {JOB_FAULT_WAVE}
   store i64 %index, ptr %fault.wave.at
+  %fault.pc = load ptr, ptr %wpc.at
   %fault.at.at = getelementptr i64, ptr %job, i64 {JOB_FAULT_AT}
-  store ptr %pc, ptr %fault.at.at
+  store ptr %fault.pc, ptr %fault.at.at
   ret i64 %n
 }}
 """
-"""Ends a round, a workgroup, or the run at a fault."""
+"""Ends a workgroup, or the run at a fault."""
 
 
-def runner(wave_size: int) -> OpText:
+def runner(wave_size: int, checks: Checks) -> OpText:
     """Return `run_workgroups(job, places, count)`: the number of workgroups that ran to their end, in order.
 
     Where it is less than `count` the next one is at fault.
     """
     full = -1 if wave_size == 64 else (1 << wave_size) - 1
-    text = _ENTRY + _BEGIN.replace("FULL", str(full)) + _ORDER + _WAVES + _ENDS
+    judge = _JUDGE.replace("SIZE", str(checks.set_bytes)) if checks.granule else ""
+    waves = _WAVES + _MEET if checks.sync else _APART + _MEET_APART
+    text = _ENTRY + _BEGIN.replace("FULL", str(full)) + _ORDER + waves.replace("JUDGE", judge) + _ENDS
     declarations = frozenset({"declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"})
-    return OpText(f"{ENTRY}_{wave_size}", text, declarations, 0)
+    kind = f"{wave_size}_{'sync' if checks.sync else 'apart'}_{checks.set_bytes if checks.granule else 0}"
+    return OpText(f"{ENTRY}_{kind}", text, declarations, 0)

@@ -17,6 +17,7 @@ from kinfolk_runtime.simulator.fast.machine import Machine, Records
 from kinfolk_runtime.simulator.fast.program import FastProgram, Unsupported
 from kinfolk_runtime.simulator.sanitizers import Sanitizer
 from kinfolk_runtime.simulator.space import AddressSpace
+from kinfolk_runtime.simulator.traffic import Traffic
 from kinfolk_runtime.toolchains.llvmlite_toolchain import core_count
 
 _CHUNKS_PER_THREAD = 8
@@ -73,10 +74,14 @@ class FastEngine:
         places: npt.NDArray[np.int64],
         seed: int,
         in_order: bool = False,
+        traffic: Traffic | None = None,
     ) -> Stopped | None:
-        """Run workgroups in the order of `places`; return the first that stops. `in_order`: one after the other."""
+        """Run workgroups in the order of `places`; return the first that stops. `in_order`: one after the other.
+
+        With `traffic` a workgroup stops where it races another; not one after the other, either of the two may.
+        """
         assert prepared.program is not None
-        work = _Work(prepared, Records(memory.buffers), values, grid, places, seed)
+        work = _Work(prepared, Records(memory.buffers, traffic), values, grid, places, seed)
         threads = 1 if in_order or not prepared.program.parallel else min(self._threads, len(places))
         work.chunk = max(1, min(_LARGEST_CHUNK, len(places) // (threads * _CHUNKS_PER_THREAD)))
         if threads == 1:

@@ -11,16 +11,22 @@ WORD: Final = 8
 SLOT_ALIGNMENT: Final = 64
 
 # Words of a wave's context.
-EXEC, WAVE, BLOCK, STATUS, PC, DATA, MARKS, BUFFERS, BUFFER_COUNT, HIDINGS, SCRATCH = 0, 1, 2, 5, 6, 7, 8, 9, 10, 11, 12
-CONTEXT_WORDS: Final = 16
+EXEC, WAVE, BLOCK, STATUS, PC, DATA, MARKS, BUFFERS, BUFFER_COUNT, SHARED, SCRATCH = 0, 1, 2, 5, 6, 7, 8, 9, 10, 11, 12
+FLYING, READS, WRITES, ADDS, WAVE_BITS, GROUP = 13, 14, 15, 16, 17, 18
+CONTEXT_WORDS: Final = 24
+
+# Words that the waves of a workgroup share: how often bytes ceased to count as written, back edges since the barrier,
+# and how many there may be.
+HIDINGS, BACK_EDGES, MOST_BACK_EDGES = 0, 1, 2
+SHARED_WORDS: Final = 8
 RUNNING, WAITS, RETURNED, FAULTED = 0, 1, 2, 3
 """Why a wave's code returned."""
 
 # Words of a buffer's record, and of each of its ranges.
-BASE, SIZE, HOST, ACCESS, SIMPLE, RANGE_COUNT, RANGES = 0, 1, 2, 3, 4, 5, 6
+BASE, SIZE, HOST, ACCESS, SIMPLE, RANGE_COUNT, RANGES, GRANULE = 0, 1, 2, 3, 4, 5, 6, 7
 RECORD_WORDS: Final = 8
 MAY_READ, MAY_WRITE = 1, 2
-START, END, RANGE_HOST, RANGE_MARKS, AXIS_COUNT, AXES, ITEM_BYTES = 0, 1, 2, 3, 4, 5, 6
+START, END, RANGE_HOST, RANGE_MARKS, AXIS_COUNT, AXES, ITEM_BYTES, TRAFFIC = 0, 1, 2, 3, 4, 5, 6, 7
 RANGE_WORDS: Final = 8
 
 # Words of a view's value.
@@ -39,16 +45,21 @@ VIEW_BASE, VIEW_SIZE, VIEW_HOST, VIEW_ACCESS = 0, 1, 2, 3
     JOB_CODE,
     JOB_SEED,
     JOB_ORDER,
-    JOB_HIDINGS,
+    JOB_SHARED,
     JOB_FAULT_WAVE,
     JOB_FAULT_AT,
-) = range(14)
-JOB_WORDS: Final = 16
+    JOB_RACES,
+    JOB_RACE_BYTES,
+    JOB_SET_BYTES,
+) = range(17)
+JOB_WORDS: Final = 24
 
-# The scratch of a thread, in bytes: what masked lanes read (0, or all bits set), where they write, addresses of lanes,
-# a word, and the lanes' data.
-ZEROS, ONES, DUMP, ADDRESSES, KEPT, STAGED = 0, 256, 512, 768, 1280, 1344
+# The scratch of a thread, in bytes: what masked lanes read (0, all bits set, poison), where they write, addresses of
+# lanes, a word, addresses of their sets of waves, and the lanes' data.
+ZEROS, ONES, POISONED, DUMP, ADDRESSES, KEPT, SPOTS, STAGED = 0, 256, 512, 768, 1024, 1536, 1600, 2112
 SPARE_BYTES: Final = 256
+SET_SLACK: Final = 8 * SPARE_BYTES
+"""Bytes before the sets of waves, which masked lanes are entered into."""
 
 
 def component_bytes(type_: ScalarType, wave_size: int) -> int:

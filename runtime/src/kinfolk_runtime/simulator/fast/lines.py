@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from kinfolk.ir.llvm_lanes import storage_type
 from kinfolk.ir.types import ScalarType
-from kinfolk_runtime.simulator.fast.layout import ADDRESSES, KEPT, SCRATCH, STAGED
+from kinfolk_runtime.simulator.fast.layout import ADDRESSES, KEPT, READS, SCRATCH, SET_SLACK, SPOTS, STAGED, WAVE_BITS
 from kinfolk_runtime.simulator.fast.text import OpWriter
 
 _UNROLLED = 8
@@ -29,27 +29,55 @@ class Mover:
         """Where lanes' lines lie."""
         return self.w.at(self.scratch, STAGED)
 
-    def keep_addresses(self, addresses: str, active: str, spare: int) -> None:
-        """Keep one address per lane, `<wave x i64>` of the host; masked lanes get one in the scratch."""
+    def keep_addresses(self, addresses: str, active: str, spare: int | None) -> None:
+        """Keep one address per lane, `<wave x i64>` of the host; masked lanes get a spare one, or their line's."""
         w = self.w
         vector = w.vector("i64")
-        place = w.splat(w.let(f"ptrtoint ptr {w.at(self.scratch, spare)} to i64"), "i64")
+        where = self.staged if spare is None else w.at(self.scratch, spare)
+        place = w.splat(w.let(f"ptrtoint ptr {where} to i64"), "i64")
+        if spare is None:
+            place = w.let(f"add {vector} {place}, {w.ascending('i64', self.bytes)}")
         chosen = w.let(f"select {w.vector('i1')} {active}, {vector} {addresses}, {vector} {place}")
         w.do(f"store {vector} {chosen}, ptr {w.at(self.scratch, ADDRESSES)}, align 64")
 
-    def lines_from_memory(self) -> None:
-        """Copy every lane's data to its line."""
+    def keep_spots(self, addresses: str, active: str) -> None:
+        """Keep the address of every lane's sets of waves; masked lanes get one that nobody asks."""
+        w = self.w
+        vector = w.vector("i64")
+        spare = w.splat(w.let(f"sub i64 {w.field('%c', READS)}, {SET_SLACK}"), "i64")
+        chosen = w.let(f"select {w.vector('i1')} {active}, {vector} {addresses}, {vector} {spare}")
+        w.do(f"store {vector} {chosen}, ptr {w.at(self.scratch, SPOTS)}, align 64")
+
+    def lines_from_memory(self, notes: int = 0) -> None:
+        """Copy every lane's data to its line; enter the wave into so many bytes of sets at each lane's spot."""
 
         def fetch(address: str, line: str) -> None:
             self._copy(line, address)
 
-        self._each_lane(fetch)
+        self._each_lane(fetch, notes)
 
-    def lines_to_memory(self) -> None:
-        """Copy every lane's line to its address, in order of lanes."""
-        self._each_lane(self._copy)
+    def lines_to_memory(self, notes: int = 0) -> None:
+        """Copy every lane's line to its address, in order of lanes; enter the wave into sets as above."""
+        self._each_lane(self._copy, notes)
 
-    def add_lines_to_memory(self) -> None:
+    def lines_differ(self) -> str:
+        """Return an i1, whether some lane's line is not what is at its address."""
+        w = self.w
+        kept = w.at(self.scratch, KEPT)
+        w.do(f"store i64 0, ptr {kept}")
+
+        def compare(address: str, line: str) -> None:
+            seen = w.let(f"load i64, ptr {kept}")
+            for at, type_ in _chunks(self.bytes):
+                here, there = (w.let(f"load {type_}, ptr {w.at(one, at)}, align 1") for one in (line, address))
+                for half in self._words(w.let(f"xor {type_} {here}, {there}"), type_):
+                    seen = w.let(f"or i64 {seen}, {half}")
+            w.do(f"store i64 {seen}, ptr {kept}")
+
+        self._each_lane(compare)
+        return w.let(f"icmp ne i64 {w.let(f'load i64, ptr {kept}')}, 0")
+
+    def add_lines_to_memory(self, notes: int = 0) -> None:
         """Add every lane's line to what is at its address: component after component, each in order of lanes."""
         w = self.w
         instruction = "fadd" if self.element.kind == "float" else "add"
@@ -61,7 +89,7 @@ class Mover:
                 term = w.let(f"load {self.item}, ptr {w.at(line, at)}, align 1")
                 w.do(f"store {self.item} {w.let(f'{instruction} {self.item} {held}, {term}')}, ptr {there}, align 1")
 
-            self._each_lane(add)
+            self._each_lane(add, notes if part == 0 else 0)
 
     def mark(self) -> None:
         """Set all bits at every lane's address."""
@@ -75,35 +103,57 @@ class Mover:
 
     def all_marked(self) -> str:
         """Return an i1, whether all bits are set at every lane's address."""
+        return self.w.let(f"icmp eq i64 {self._gathered('and', -1)}, -1")
+
+    def none_marked(self) -> str:
+        """Return an i1, whether no bit is set at any lane's address."""
+        return self.w.let(f"icmp eq i64 {self._gathered('or', 0)}, 0")
+
+    def _gathered(self, join: str, start: int) -> str:
         w = self.w
         kept = w.at(self.scratch, KEPT)
-        w.do(f"store i64 -1, ptr {kept}")
+        w.do(f"store i64 {start}, ptr {kept}")
 
         def ask(address: str, _: str) -> None:
             seen = w.let(f"load i64, ptr {kept}")
             for at, type_ in _chunks(self.bytes):
                 part = w.let(f"load {type_}, ptr {w.at(address, at)}, align 1")
-                if type_.startswith("<"):
-                    halves = [w.let(f"extractelement {type_} {part}, i32 {half}") for half in (0, 1)]
-                elif type_ == "i64":
-                    halves = [part]
-                else:
-                    halves = [w.let(f"sext {type_} {part} to i64")]
-                for half in halves:
-                    seen = w.let(f"and i64 {seen}, {half}")
+                for half in self._words(part, type_):
+                    seen = w.let(f"{join} i64 {seen}, {half}")
             w.do(f"store i64 {seen}, ptr {kept}")
 
         self._each_lane(ask)
-        return w.let(f"icmp eq i64 {w.let(f'load i64, ptr {kept}')}, -1")
+        return w.let(f"load i64, ptr {kept}")
+
+    def _words(self, part: str, type_: str) -> list[str]:
+        """Return a piece as words of 64 bits, sign-extended."""
+        if type_.startswith("<"):
+            return [self.w.let(f"extractelement {type_} {part}, i32 {half}") for half in (0, 1)]
+        return [part if type_ == "i64" else self.w.let(f"sext {type_} {part} to i64")]
 
     def _copy(self, target: str, source: str) -> None:
         for at, type_ in _chunks(self.bytes):
             part = self.w.let(f"load {type_}, ptr {self.w.at(source, at)}, align 1")
             self.w.do(f"store {type_} {part}, ptr {self.w.at(target, at)}, align 1")
 
-    def _each_lane(self, body: Callable[[str, str], None]) -> None:
+    def _note(self, spot: str, notes: int, bits: str) -> None:
+        """Enter the wave into the sets at a lane's spot."""
+        w = self.w
+        for at, type_ in _chunks(notes):
+            there = w.at(spot, at)
+            mine = bits
+            if type_.startswith("<"):
+                mine = w.let(f"insertelement {type_} poison, i64 {bits}, i32 0")
+                mine = w.let(f"shufflevector {type_} {mine}, {type_} poison, <2 x i32> zeroinitializer")
+            elif type_ != "i64":
+                mine = w.let(f"trunc i64 {bits} to {type_}")
+            held = w.let(f"load {type_}, ptr {there}, align 1")
+            w.do(f"store {type_} {w.let(f'or {type_} {held}, {mine}')}, ptr {there}, align 1")
+
+    def _each_lane(self, body: Callable[[str, str], None], notes: int = 0) -> None:
         """Write a loop over lanes, some at a time; `body(address, line)` writes one."""
         w = self.w
+        bits = w.field("%c", WAVE_BITS) if notes else ""
         before, round_, after = w.fresh("before"), w.fresh("lanes"), w.fresh("after")
         addresses, lines = w.at(self.scratch, ADDRESSES), self.staged
         w.jump(before)
@@ -118,6 +168,9 @@ class Mover:
         for number in range(_UNROLLED):
             address = w.let(f"load ptr, ptr {w.at(first, 8 * number)}")
             body(address, w.at(line, self.bytes * number))
+            if notes:
+                spot = w.let(f"load ptr, ptr {w.at(first, SPOTS - ADDRESSES + 8 * number)}")
+                self._note(spot, notes, bits)
         w.lines.append(f"  {following} = add i64 {lane}, {_UNROLLED}")
         more = w.let(f"icmp ult i64 {following}, {w.wave}")
         w.branch(more, round_, after)

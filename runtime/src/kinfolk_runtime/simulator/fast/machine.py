@@ -12,12 +12,15 @@ import numpy.typing as npt
 from kinfolk_runtime.simulator.buffers import Range
 from kinfolk_runtime.simulator.fast import layout as at
 from kinfolk_runtime.simulator.fast.program import FastProgram
+from kinfolk_runtime.simulator.fast.race_ops import wave_bits
 from kinfolk_runtime.simulator.space import Mapped
+from kinfolk_runtime.simulator.traffic import Traffic, Watched
 
 Words = npt.NDArray[np.int64]
 _RUN: Final = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 POISON: Final = 0xA5
 """What memory of waves and workgroups holds before anything is written."""
+MOST_BACK_EDGES: Final = 1 << 22
 
 
 def aligned(size: int, fill: int = 0) -> npt.NDArray[np.uint8]:
@@ -30,7 +33,7 @@ def aligned(size: int, fill: int = 0) -> npt.NDArray[np.uint8]:
 class Records:
     """The buffers of a launch as compiled code reads them; they point into the buffers' own memory."""
 
-    def __init__(self, mapped: Sequence[Mapped]) -> None:
+    def __init__(self, mapped: Sequence[Mapped], traffic: Traffic | None = None) -> None:
         self.count = len(mapped)
         self.table: Words = np.zeros((max(1, len(mapped)), at.RECORD_WORDS), np.int64)
         self._kept: list[Any] = []
@@ -44,9 +47,11 @@ class Records:
             record[at.HOST] = whole.address if whole is not None else 0
             record[at.ACCESS] = access[one.parameter.access]
             record[at.SIMPLE] = int(simple)
-            record[at.RANGE_COUNT], record[at.RANGES] = len(ranges), self._ranges(ranges)
+            watched = traffic.of(one) if traffic is not None else None
+            record[at.GRANULE] = watched.granule if watched is not None else 0
+            record[at.RANGE_COUNT], record[at.RANGES] = len(ranges), self._ranges(ranges, watched)
 
-    def _ranges(self, ranges: Sequence[Range]) -> int:
+    def _ranges(self, ranges: Sequence[Range], watched: Watched | None) -> int:
         table: Words = np.zeros((max(1, len(ranges)), at.RANGE_WORDS), np.int64)
         for row, one in zip(table, ranges, strict=False):
             row[at.START], row[at.END] = one.start, one.end
@@ -55,6 +60,8 @@ class Records:
                 axes: Words = np.array(one.axes, np.int64)
                 self._kept.append(axes)
                 row[at.AXIS_COUNT], row[at.AXES] = len(one.axes), axes.ctypes.data
+        for row, stretch in zip(table, watched.stretches if watched is not None else (), strict=False):
+            row[at.TRAFFIC] = stretch.words.ctypes.data
         self._kept.append(table)
         return table.ctypes.data
 
@@ -72,14 +79,16 @@ class Machine:
         self._marks = aligned(program.workgroup_bytes + 256)
         self._scratch = aligned(program.scratch_size + 256)
         self._scratch[at.ONES : at.ONES + at.SPARE_BYTES] = 0xFF
+        self._scratch[at.POISONED : at.POISONED + at.SPARE_BYTES] = POISON
         self._order: Words = np.zeros(waves + 1, np.int64)
-        self._hidings: Words = np.zeros(1, np.int64)
+        self._shared: Words = np.zeros(at.SHARED_WORDS, np.int64)
+        self._shared[at.MOST_BACK_EDGES] = MOST_BACK_EDGES
         self._contexts: Words = aligned(waves * at.CONTEXT_WORDS * 8).view(np.int64).reshape(waves, -1)
         contexts = self._contexts
         contexts[:, at.WAVE] = range(waves)
         contexts[:, at.DATA] = self._data.ctypes.data
         contexts[:, at.MARKS] = self._marks.ctypes.data
-        contexts[:, at.HIDINGS] = self._hidings.ctypes.data
+        contexts[:, at.SHARED] = self._shared.ctypes.data
         contexts[:, at.SCRATCH] = self._scratch.ctypes.data
         self._job: Words = np.zeros(at.JOB_WORDS, np.int64)
         job = self._job
@@ -87,9 +96,24 @@ class Machine:
         job[at.JOB_FRAMES], job[at.JOB_FRAME_BYTES] = self._frames.ctypes.data, program.frame_bytes
         job[at.JOB_MARKS], job[at.JOB_MARK_BYTES] = self._marks.ctypes.data, program.workgroup_bytes
         job[at.JOB_CODE], job[at.JOB_ORDER] = program.code.ctypes.data, self._order.ctypes.data
-        job[at.JOB_HIDINGS] = self._hidings.ctypes.data
+        job[at.JOB_SHARED] = self._shared.ctypes.data
+        self._lay_out_races()
         self._run = _RUN(program.run_address)
         self._size = size
+
+    def _lay_out_races(self) -> None:
+        """Give the sets of waves that read, wrote, added, and the marks of bytes in flight, their place."""
+        program, contexts, job = self.program, self._contexts, self._job
+        checks = program.checks
+        set_bytes = -(-checks.set_bytes_of(-(-program.workgroup_bytes // 16) * 16) // 64) * 64
+        flying = program.workgroup_bytes if checks.flies else 0
+        self._races = aligned(at.SET_SLACK + 3 * set_bytes + flying + 256)
+        first = self._races.ctypes.data + at.SET_SLACK
+        for number, area in enumerate((at.READS, at.WRITES, at.ADDS, at.FLYING)):
+            contexts[:, area] = first + number * set_bytes
+        contexts[:, at.WAVE_BITS] = [wave_bits(wave, checks.set_bytes) for wave in range(program.waves)]
+        job[at.JOB_RACES], job[at.JOB_SET_BYTES] = first, set_bytes
+        job[at.JOB_RACE_BYTES] = 3 * set_bytes + flying
 
     def prepare(self, records: Records, values: Sequence[npt.NDArray[Any]], grid: Sequence[int], seed: int) -> None:
         """Set what is the launch's own: buffers, arguments, grid, order."""

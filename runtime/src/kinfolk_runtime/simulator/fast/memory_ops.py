@@ -10,12 +10,12 @@ import numpy as np
 from kinfolk.ir.meaning import MemoryAccess
 from kinfolk.ir.types import DataType, ScalarType, component_count, element_type
 from kinfolk.ir.value import Operation
+from kinfolk_runtime.simulator.fast.checks import Checks
 from kinfolk_runtime.simulator.fast.lane_ops import exchanged
 from kinfolk_runtime.simulator.fast.layout import (
     ACCESS,
     ADDRESSES,
     BASE,
-    DUMP,
     HOST,
     MAY_READ,
     MAY_WRITE,
@@ -28,8 +28,9 @@ from kinfolk_runtime.simulator.fast.layout import (
     ZEROS,
 )
 from kinfolk_runtime.simulator.fast.lines import Mover
-from kinfolk_runtime.simulator.fast.support import ADD_F32, ADD_I32, LOAD, STORE
+from kinfolk_runtime.simulator.fast.support import ADD_F32, ADD_I32, COMPARE, LOAD, STORE
 from kinfolk_runtime.simulator.fast.text import OpText, OpWriter
+from kinfolk_runtime.simulator.traffic import LOADED, STORED
 from kinfolk_runtime.simulator.views import added_constant
 
 
@@ -98,8 +99,11 @@ def pointer_offset(op: Operation, wave_size: int) -> OpText:
     return w.finish()
 
 
-def pointer_access(op: Operation, meaning: MemoryAccess, wave_size: int) -> OpText:
-    """Return the function of an access: result, pointer; or pointer, value."""
+def pointer_access(op: Operation, meaning: MemoryAccess, wave_size: int, checks: Checks, watched: bool) -> OpText:
+    """Return the function of an access: result, pointer; or pointer, value.
+
+    `watched`: it may touch what the kernel writes.
+    """
     moved = Moved.of(op, meaning)
     if moved.role == "atomic_add" and (moved.element.name not in ("i32", "f32") or moved.count != 1):
         raise UnknownAccess(f"{op.name}, which adds {op.operands[-1].type} to global memory: one i32 or f32 is added")
@@ -110,15 +114,14 @@ def pointer_access(op: Operation, meaning: MemoryAccess, wave_size: int) -> OpTe
     mover = Mover(w, moved.element, moved.count)
     if not loads:
         mover.put_parts(mover.value_parts(value))
-    move_through_pointers(w, moved, mover, pointer)
+    move_through_pointers(w, moved, mover, pointer, checks, watched)
     if loads:
         mover.put_value(target, handed(w, moved, meaning, mover, mover.parts()))
     return w.finish()
 
 
-def move_through_pointers(w: OpWriter, moved: Moved, mover: Mover, pointer: str) -> None:
+def move_through_pointers(w: OpWriter, moved: Moved, mover: Mover, pointer: str, checks: Checks, watched: bool) -> None:
     """Write the access of each active lane's line at the lane's address, once it is found right."""
-    loads = moved.role == "load"
     vector = w.vector("i64")
     addresses = w.let(f"load {vector}, ptr {pointer}, align 64")
     if moved.offset:
@@ -128,27 +131,52 @@ def move_through_pointers(w: OpWriter, moved: Moved, mover: Mover, pointer: str)
     if moved.role == "atomic_add":
         w.jump(slow)
     else:
-        host = _plain_hosts(w, moved, addresses, active, fast, slow)
+        record, offsets = _plain_offsets(w, moved, addresses, active, fast, slow)
         w.label(fast)
-        mover.keep_addresses(host, active, ZEROS if loads else DUMP)
-        if loads:
-            mover.lines_from_memory()
-        else:
-            mover.lines_to_memory()
+        if checks.race and watched:
+            _touch(w, moved, mover, record, offsets, "0", w.exec())
+        host = w.let(f"add {vector} {offsets}, {w.splat(w.field(record, HOST), 'i64')}")
+        _move_plain(w, moved, mover, host, active, checks)
         w.jump(done)
     w.label(slow)
     w.do(f"store {vector} {addresses}, ptr {w.at(mover.scratch, ADDRESSES)}, align 64")
-    failed = w.let(
-        f"call i64 @slow_pointers(ptr %c, ptr {mover.staged}, i64 {moved.mode}, i64 {moved.needs}, "
-        f"i64 {moved.element.bytes}, i64 {moved.count}, i64 {moved.alignment - 1})"
-    )
-    w.fault_unless_clear(failed)
+    call = f"call i64 @slow_pointers(ptr %c, ptr {mover.staged}, i64 MODE, i64 {moved.needs}, "
+    call += f"i64 {moved.element.bytes}, i64 {moved.count}, i64 {moved.alignment - 1}, i64 CHECKS)"
+    _move_slowly(w, moved, call, checks, watched)
     w.jump(done)
     w.label(done)
 
 
-def _plain_hosts(w: OpWriter, moved: Moved, addresses: str, active: str, fast: str, slow: str) -> str:
-    """Go `fast` where all active lanes access one plain buffer rightly; return their addresses in the host."""
+def _touch(w: OpWriter, moved: Moved, mover: Mover, record: str, offsets: str, begin: str, lanes: str) -> None:
+    """Let the workgroup be known to touch a buffer at `offsets` from `begin`; the op fails where it races another."""
+    w.do(f"store {w.vector('i64')} {offsets}, ptr {w.at(mover.scratch, ADDRESSES)}, align 64")
+    role = LOADED if moved.role == "load" else STORED
+    call = f"call i64 @touch_lanes(ptr %c, ptr {record}, i64 {begin}, i64 {lanes}, i64 {moved.bytes}, i64 {role})"
+    w.fault_unless_clear(w.let(call))
+
+
+def _move_plain(w: OpWriter, moved: Moved, mover: Mover, host: str, lanes: str, checks: Checks) -> None:
+    """Load or store at addresses of the host that are found right."""
+    if moved.role == "load":
+        mover.keep_addresses(host, lanes, ZEROS)
+        mover.lines_from_memory()
+        return
+    mover.keep_addresses(host, lanes, None)
+    mover.lines_to_memory()
+    if checks.race:
+        w.fault_if(mover.lines_differ())
+
+
+def _move_slowly(w: OpWriter, moved: Moved, call: str, checks: Checks, watched: bool) -> None:
+    """Write the call of a helper; after a store another that compares, as two lanes may have stored one element."""
+    bits = checks.helper_bits(watched)
+    w.fault_unless_clear(w.let(call.replace("MODE", str(moved.mode)).replace("CHECKS", str(bits))))
+    if checks.race and moved.role == "store":
+        w.fault_unless_clear(w.let(call.replace("MODE", str(COMPARE)).replace("CHECKS", "0")))
+
+
+def _plain_offsets(w: OpWriter, moved: Moved, addresses: str, active: str, fast: str, slow: str) -> tuple[str, str]:
+    """Go `fast` where all active lanes access one plain buffer rightly; return its record and their offsets there."""
     vector = w.vector("i64")
     one = w.let(f"extractelement {vector} {addresses}, i64 {w.first_lane()}")
     record = w.let(f"call ptr @plain(ptr %c, i64 {one})")
@@ -168,12 +196,11 @@ def _plain_hosts(w: OpWriter, moved: Moved, addresses: str, active: str, fast: s
         low = w.let(f"call i64 @llvm.vector.reduce.or.v{w.wave}i64({vector} {seen})")
         straight = w.let(f"icmp eq i64 {w.let(f'and i64 {low}, {moved.alignment - 1}')}, 0")
         right = w.let(f"and i1 {right}, {straight}")
-    host = w.let(f"add {vector} {offsets}, {w.splat(w.field(record, HOST), 'i64')}")
     w.branch(right, fast, slow)
-    return host
+    return record, offsets
 
 
-def bound(op: Operation, wave_size: int) -> OpText:
+def bound(op: Operation, wave_size: int, checks: Checks) -> OpText:
     """Return the function that makes a view: result, pointer, size in elements."""
     w = OpWriter(wave_size)
     target, pointer, count = w.slot(), w.slot(), w.slot()
@@ -182,7 +209,7 @@ def bound(op: Operation, wave_size: int) -> OpText:
     extent = w.let(f"sext i32 {agreed(w, count, 32, lane)} to i64")
     size = w.let(f"mul i64 {extent}, {element_type(op.operands[0].type).bytes}")
     w.fault_if(w.let(f"icmp uge i64 {size}, {1 << 31}"))
-    low = w.let(f"or i64 {base}, {size}")
+    low = w.let(f"or i64 {base}, {size}") if checks.memory else size
     w.fault_unless_clear(w.let(f"and i64 {low}, 3"))
     record = w.let(f"call ptr @plain(ptr %c, i64 {base})")
     plain, other, done = w.fresh("plain"), w.fresh("other"), w.fresh("done")
@@ -232,8 +259,11 @@ def agreed(w: OpWriter, slot: str, bits: int, lane: str) -> str:
     return one
 
 
-def view_access(op: Operation, meaning: MemoryAccess, wave_size: int) -> OpText:
-    """Return the function of an access: result, view, index; or view, index, value. Then the constant in the index."""
+def view_access(op: Operation, meaning: MemoryAccess, wave_size: int, checks: Checks, watched: bool) -> OpText:
+    """Return the function of an access: result, view, index; or view, index, value. Then the constant in the index.
+
+    `watched`: it may touch what the kernel writes.
+    """
     moved = Moved.of(op, meaning)
     if moved.role == "atomic_add" or moved.offset < 0:
         raise UnknownAccess(f"{op.name}: neither an addition nor a negative offset goes through a view")
@@ -245,15 +275,17 @@ def view_access(op: Operation, meaning: MemoryAccess, wave_size: int) -> OpText:
     if not loads:
         mover.put_parts(mover.value_parts(value))
     active = w.lanes_of(w.exec())
-    move_through_view(w, moved, mover, view, begins_in_view(w, op, moved, index, active), active)
+    begins = begins_in_view(w, op, moved, index, active, checks)
+    move_through_view(w, moved, mover, view, begins, active, checks, watched)
     if loads:
         mover.put_value(target, handed(w, moved, meaning, mover, mover.parts()))
     return w.finish()
 
 
-def move_through_view(w: OpWriter, moved: Moved, mover: Mover, view: str, begins: str, active: str) -> None:
+def move_through_view(
+    w: OpWriter, moved: Moved, mover: Mover, view: str, begins: str, active: str, checks: Checks, watched: bool
+) -> None:
     """Write the access of each active lane's line where it begins in the view, in bytes."""
-    loads = moved.role == "load"
     within, same = _inside(w, moved, begins, w.field(view, VIEW_SIZE), active)
     host = w.field(view, VIEW_HOST)
     granted = w.let(f"and i64 {w.field(view, VIEW_ACCESS)}, {moved.needs}")
@@ -263,25 +295,24 @@ def move_through_view(w: OpWriter, moved: Moved, mover: Mover, view: str, begins
     w.branch(right, fast, slow)
     w.label(fast)
     vector = w.vector("i64")
-    mover.keep_addresses(w.let(f"add {vector} {begins}, {w.splat(host, 'i64')}"), within, ZEROS if loads else DUMP)
-    if loads:
-        mover.lines_from_memory()
-    else:
-        mover.lines_to_memory()
+    if checks.race and watched:
+        base = w.field(view, VIEW_BASE)
+        record = w.let(f"call ptr @find(ptr %c, i64 {base})")
+        begin = w.let(f"sub i64 {base}, {w.field(record, BASE)}")
+        _touch(w, moved, mover, record, begins, begin, w.mask_of(within))
+    _move_plain(w, moved, mover, w.let(f"add {vector} {begins}, {w.splat(host, 'i64')}"), within, checks)
     w.jump(done)
     w.label(slow)
     w.do(f"store {vector} {begins}, ptr {w.at(mover.scratch, ADDRESSES)}, align 64")
     unit = min(4, moved.element.bytes)
-    failed = w.let(
-        f"call i64 @slow_view(ptr %c, ptr {mover.staged}, ptr {view}, i64 {moved.mode}, i64 {moved.needs}, "
-        f"i64 {unit}, i64 {moved.bytes // unit})"
-    )
-    w.fault_unless_clear(failed)
+    call = f"call i64 @slow_view(ptr %c, ptr {mover.staged}, ptr {view}, i64 MODE, i64 {moved.needs}, "
+    call += f"i64 {unit}, i64 {moved.bytes // unit}, i64 CHECKS)"
+    _move_slowly(w, moved, call, checks, watched)
     w.jump(done)
     w.label(done)
 
 
-def begins_in_view(w: OpWriter, op: Operation, moved: Moved, index: str, active: str) -> str:
+def begins_in_view(w: OpWriter, op: Operation, moved: Moved, index: str, active: str, checks: Checks) -> str:
     """Return where in the view each lane's access begins, in bytes, once its index keeps the claims."""
     size = element_type(op.operands[0].type).bytes
     narrow, wide, lanes = w.vector("i32"), w.vector("i64"), w.vector("i1")
@@ -294,7 +325,7 @@ def begins_in_view(w: OpWriter, op: Operation, moved: Moved, index: str, active:
     if added_constant(op):
         added = w.splat(w.let(f"trunc i64 {w.word()} to i32"), "i32")
         wrong.append(w.let(f"icmp ult {narrow} {number}, {added}"))
-    for each in wrong:
+    for each in wrong if checks.integer else ():
         both = w.let(f"and {lanes} {each}, {active}")
         w.fault_unless_clear(w.mask_of(both))
     begin = w.let(f"zext {narrow} {number} to {wide}")

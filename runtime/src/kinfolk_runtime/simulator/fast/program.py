@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -13,12 +13,21 @@ from kinfolk.ir.meaning import Control, LaneFunction, LanePermutation, Matrix, M
 from kinfolk.ir.numpy_lanes import NumpyAlgebra
 from kinfolk.ir.types import BufferType, DataType, PointerType, Type, ViewType, component_count, element_type
 from kinfolk.ir.value import Kernel, Operation, Region, Value
-from kinfolk_runtime.simulator.fast import control_ops, lane_ops, memory_ops, products, staging_ops, workgroup_ops
+from kinfolk_runtime.simulator.fast import (
+    control_ops,
+    lane_ops,
+    memory_ops,
+    products,
+    race_ops,
+    staging_ops,
+    workgroup_ops,
+)
 from kinfolk_runtime.simulator.fast.lane_ops import LaneText, UnknownPermutation
 from kinfolk_runtime.simulator.fast.layout import SPARE_BYTES, STAGED, component_bytes, value_bytes
 from kinfolk_runtime.simulator.fast.library import LIBRARY
 from kinfolk_runtime.simulator.fast.memory_ops import UnknownAccess
 from kinfolk_runtime.simulator.fast.products import UnknownMatrix
+from kinfolk_runtime.simulator.fast.race_ops import checks_of
 from kinfolk_runtime.simulator.fast.slots import Alias, Frame, in_parallel
 from kinfolk_runtime.simulator.fast.support import SUPPORT
 from kinfolk_runtime.simulator.fast.text import OpText
@@ -27,6 +36,8 @@ from kinfolk_runtime.simulator.views import added_constant
 
 _ALLOCATION_ALIGNMENT: Final = 16
 _STATE_BYTES: Final = 64
+Accesses = Mapping[Value, str]
+"""How each parameter is declared."""
 _KNOWN: dict[Hashable, tuple[Any, Any]] = {}
 """Texts by what they depend on; the declaration is kept, so that its identity stays its own."""
 
@@ -39,13 +50,13 @@ class FastProgram:
     """A kernel's code. `frame_bytes` are those of one wave; `fixed` are the values that stand in it from the start."""
 
     def __init__(self, kernel: Kernel, sanitize: frozenset[Sanitizer] = ALL) -> None:
-        self.sanitize = sanitize
         self.wave_size, self.waves = kernel.wave_size, kernel.block // kernel.wave_size
         self.workgroup_bytes = 0
         self.scratch_bytes = 0
         self._pending = self._staged_bytes = 0
         self.parameters = list(kernel.body.arguments)
-        self.parallel = _is_parallel(kernel)
+        self._accesses = dict(zip(kernel.body.arguments, (one.access for one in kernel.parameters), strict=True))
+        self.parallel = _is_parallel(kernel, self._accesses)
         self._allocations: dict[Value, tuple[int, int]] = {}
         self._aliases: dict[Value, Alias] = {}
         self._constants: dict[Value, list[npt.NDArray[np.uint8]]] = {}
@@ -56,14 +67,21 @@ class FastProgram:
         self._forgets: dict[Operation, tuple[int, int]] = {}
         self._flags: dict[Operation, int] = {}
         try:
+            self.checks = checks_of(kernel, sanitize)
             self._survey(kernel.body)
             self.frame = Frame(kernel.body, self.wave_size, self._aliases, [*self.parameters, *self._constants], 0)
             self._top = self.frame.bytes
-            self._plan_flags(kernel.body, [])
+            if self.checks.places:
+                self._plan_flags(kernel.body, [])
             self._plan_stagings()
             self._emit(kernel.body)
         except (UnknownPermutation, UnknownAccess, UnknownMatrix) as unknown:
             raise Unsupported(str(unknown)) from unknown
+        if self._staged_bytes and self.checks.sync:
+            self._words += [
+                _once(("waited", self.wave_size), partial(staging_ops.waited, self.wave_size)),
+                self._pending,
+            ]
         self._words.append(control_ops.end(self.wave_size))
         self.frame_bytes = -(-self._top // 4096) * 4096 + 64 * 5  # waves begin in different sets of the cache
         self._link()
@@ -104,13 +122,13 @@ class FastProgram:
 
     def _text(self, op: Operation, make: Callable[[], Any], *more: Hashable) -> Any:
         types = tuple(value.type for value in (*op.operands, *op.results))
-        key = (id(op.definition), types, tuple(op.attributes.items()), self.wave_size, more)
+        key = (id(op.definition), types, tuple(op.attributes.items()), self.wave_size, self.checks, more)
         if key not in _KNOWN:
             _KNOWN[key] = (op.definition, make())
         return _KNOWN[key][1]
 
     def _survey_lanes(self, op: Operation, meaning: LaneFunction) -> None:
-        known: LaneText = self._text(op, lambda: lane_ops.lane_function(op, meaning, self.wave_size))
+        known: LaneText = self._text(op, lambda: lane_ops.lane_function(op, meaning, self.wave_size, self.checks))
         (result,) = op.results
         if not op.operands and not any(place.startswith("block_id") for place in known.places):
             waves = self.waves if known.places & {"wave_id", "thread_id"} else 1
@@ -145,6 +163,8 @@ class FastProgram:
         return np.concatenate([_image_of(part.data, self.wave_size) for part in parts])
 
     def _survey_access(self, op: Operation, meaning: MemoryAccess) -> None:
+        checks = self.checks
+        watched = meaning.space in ("global", "view") and _root_access(op.operands[0], self._accesses) != "read"
         match meaning.action:
             case "allocate":
                 type_ = op.results[0].type
@@ -156,12 +176,16 @@ class FastProgram:
             case "offset":
                 text = self._text(op, lambda: memory_ops.pointer_offset(op, self.wave_size))
             case "bound":
-                text = self._text(op, lambda: memory_ops.bound(op, self.wave_size))
+                text = self._text(op, lambda: memory_ops.bound(op, self.wave_size, checks))
             case "load" | "store" | "atomic_add" if meaning.space == "global":
-                text = self._text(op, lambda: memory_ops.pointer_access(op, meaning, self.wave_size))
+                text = self._text(
+                    op, lambda: memory_ops.pointer_access(op, meaning, self.wave_size, checks, watched), watched
+                )
             case "load" | "store" if meaning.space == "view":
                 added = bool(added_constant(op))
-                text = self._text(op, lambda: memory_ops.view_access(op, meaning, self.wave_size), added)
+                text = self._text(
+                    op, lambda: memory_ops.view_access(op, meaning, self.wave_size, checks, watched), added, watched
+                )
             case "load" | "store" | "atomic_add" if meaning.space == "workgroup":
                 if op.operands[0] not in self._allocations:
                     raise UnknownAccess(f"{op.name}: its buffer is not directly an allocation")
@@ -174,9 +198,11 @@ class FastProgram:
                 source = staging_ops.source_of(op, meaning)
                 self._staged_bytes = max(self._staged_bytes, source.bytes * self.wave_size)
                 added = meaning.space == "view" and bool(added_constant(op))
-                text = self._text(op, lambda: staging_ops.stage(op, meaning, self.wave_size), added)
+                text = self._text(
+                    op, lambda: staging_ops.stage(op, meaning, self.wave_size, checks, watched), added, watched
+                )
             case "wait":
-                text = self._text(op, lambda: staging_ops.wait(op, self.wave_size))
+                text = self._text(op, lambda: staging_ops.wait(op, self.wave_size, checks))
             case _:
                 raise UnknownAccess(f"{op.name}: {meaning.action} in {meaning.space} memory")
         self.scratch_bytes = max(self.scratch_bytes, SPARE_BYTES * self.wave_size)
@@ -191,7 +217,7 @@ class FastProgram:
             case "uniform":
                 self._texts[op] = self._text(op, lambda: lane_ops.uniform(op.operands[0].type, size))
             case "barrier":
-                self._texts[op] = self._text(op, lambda: control_ops.barrier(size))
+                self._texts[op] = self._text(op, lambda: control_ops.barrier(size, self.checks))
             case _:
                 for value in op.results:
                     if isinstance(value.type, BufferType):
@@ -270,7 +296,9 @@ class FastProgram:
         begin, count = self._allocations[op.operands[0]]
         words = workgroup_ops.place_words(op, meaning, begin, count)
         remembers = op in self._flags
-        text = self._text(op, lambda: workgroup_ops.workgroup_access(op, meaning, self.wave_size, remembers), remembers)
+        text = self._text(
+            op, lambda: workgroup_ops.workgroup_access(op, meaning, self.wave_size, remembers, self.checks), remembers
+        )
         flag: list[int] = []
         if remembers:
             loop = loops[len(self.frame.loops_around(op.operands[1]))]
@@ -297,12 +325,17 @@ class FastProgram:
         if op in self._forgets:
             self._put(op, control_ops.forget(self.wave_size), *self._forgets[op])
         begin = self._put(
-            op, control_ops.loop(self.wave_size), *self._offsets(op.operands[:3]), state, self.frame.offset(counter), 0
+            op,
+            control_ops.loop(self.wave_size, self.checks),
+            *self._offsets(op.operands[:3]),
+            state,
+            self.frame.offset(counter),
+            0,
         )
         body = len(self._words)
         self._emit(region, (*loops, op))
         self._move(op, list(zip(carried, region.operations[-1].operands, strict=True)))
-        end = self._put(op, control_ops.next_round(self.wave_size), state, self.frame.offset(counter), 0)
+        end = self._put(op, control_ops.next_round(self.wave_size, self.checks), state, self.frame.offset(counter), 0)
         self._words[end + 3] = body - end
         self._words[begin + 6] = len(self._words) - begin
 
@@ -345,8 +378,8 @@ class FastProgram:
 
     def _link(self) -> None:
         texts = [word for word in self._words if isinstance(word, OpText)]
-        runner = _once(("runner", self.wave_size), lambda: control_ops.runner(self.wave_size))
-        addresses = LIBRARY.addresses([*texts, runner], {**SUPPORT, **staging_ops.SUPPORT})
+        runner = _once(("runner", self.wave_size, self.checks), lambda: control_ops.runner(self.wave_size, self.checks))
+        addresses = LIBRARY.addresses([*texts, runner], {**SUPPORT, **staging_ops.SUPPORT, **race_ops.SUPPORT})
         self.run_address = addresses[runner.name]
         self.code = np.array(
             [addresses[word.name] if isinstance(word, OpText) else word for word in self._words], np.int64
@@ -372,7 +405,7 @@ def _image_of(data: Any, lanes: int) -> npt.NDArray[np.uint8]:
     return whole.view(np.uint8)
 
 
-def _is_parallel(kernel: Kernel) -> bool:
+def _is_parallel(kernel: Kernel, accesses: Accesses) -> bool:
     """Whether workgroups can run at once with the results of one after the other.
 
     Not with floats added to memory, nor where a kernel loads from what it also writes.
@@ -384,18 +417,16 @@ def _is_parallel(kernel: Kernel) -> bool:
             continue
         if meaning.action == "atomic_add" and str(op.operands[-1].type) != "i32":
             return False
-        if shared and meaning.action in ("load", "stage") and _root_access(op.operands[0], kernel) == "readwrite":
+        if shared and meaning.action in ("load", "stage") and _root_access(op.operands[0], accesses) == "readwrite":
             return False
     return True
 
 
-def _root_access(value: Value, kernel: Kernel) -> str:
+def _root_access(value: Value, accesses: Accesses) -> str:
     """Return how the parameter that an address comes from is declared; "readwrite" where that is not seen."""
     while (made := value.defining_op) is not None and isinstance(made.definition.meaning, MemoryAccess):
         value = made.operands[0]
-    if made is None and isinstance(value.type, PointerType) and value.owner is kernel.body:
-        return kernel.parameters[value.index].access
-    return "readwrite"
+    return accesses.get(value, "readwrite") if made is None and isinstance(value.type, PointerType) else "readwrite"
 
 
 __all__ = ["FastProgram", "Unsupported"]

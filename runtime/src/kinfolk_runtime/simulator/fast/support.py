@@ -1,12 +1,14 @@
 """Helpers of memory ops as LLVM text: accesses checked lane by lane and unit by unit, where nothing simpler holds.
 
-They return 1 where the access is a fault, which the reference engine then names.
+They return 1 where the access is a fault, which the reference engine then names. Of what is not looked for, bits of
+`%checks` being clear, an access outside an allocation, or of bytes that do not exist, reads poison or vanishes.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from kinfolk_runtime.simulator.fast.checks import BOUNDED, WATCHED, WRITTEN
 from kinfolk_runtime.simulator.fast.layout import (
     ACCESS,
     ADDRESSES,
@@ -18,6 +20,7 @@ from kinfolk_runtime.simulator.fast.layout import (
     END,
     EXEC,
     ITEM_BYTES,
+    MAY_WRITE,
     RANGE_COUNT,
     RANGE_HOST,
     RANGE_MARKS,
@@ -31,9 +34,11 @@ from kinfolk_runtime.simulator.fast.layout import (
     VIEW_BASE,
     VIEW_SIZE,
 )
+from kinfolk_runtime.simulator.traffic import ADDED, LOADED, STORED
 
-LOAD, STORE, ADD_I32, ADD_F32 = 0, 1, 2, 3
-"""What an access does."""
+LOAD, STORE, ADD_I32, ADD_F32, COMPARE = 0, 1, 2, 3, 4
+"""What an access does. Comparing fails where a unit does not hold the data; it asks nothing else."""
+_POISON: Final = int.from_bytes(bytes([0xA5] * 8), "little", signed=True)
 
 _FIND = f"""
 define internal ptr @find(ptr %c, i64 %address) {{
@@ -112,7 +117,7 @@ axis:
   %length = load i64, ptr %length.at
   %index = udiv i64 %rest, %step
   %past = icmp uge i64 %index, %length
-  br i1 %past, label %nowhere, label %axis.in
+  br i1 %past, label %gap, label %axis.in
 axis.in:
   %taken = mul i64 %index, %step
   %rest2 = sub i64 %rest, %taken
@@ -122,8 +127,8 @@ axis.in:
 item:
   %item.at = getelementptr i64, ptr %range, i64 {ITEM_BYTES}
   %item.bytes = load i64, ptr %item.at
-  %gap = icmp uge i64 %rest2, %item.bytes
-  br i1 %gap, label %nowhere, label %there
+  %beyond = icmp uge i64 %rest2, %item.bytes
+  br i1 %beyond, label %gap, label %there
 there:
   %host.at = getelementptr i64, ptr %range, i64 {RANGE_HOST}
   %host = load ptr, ptr %host.at
@@ -135,10 +140,15 @@ there:
   store ptr %mark.found, ptr %marks
   %result = getelementptr i8, ptr %host, i64 %inner
   ret ptr %result
+gap:
+  store ptr %record, ptr %marks
+  ret ptr null
 nowhere:
+  store ptr null, ptr %marks
   ret ptr null
 }}
 """
+"""Where bytes are in the host, and their marks or null. Where they are not, marks are null but between rows."""
 
 
 def _by_width(head: str, body: str, ending: str) -> str:
@@ -168,24 +178,62 @@ _MARKED = _by_width(
     "",
 )
 
+_SAME = _by_width(
+    "define internal i1 @is_same(ptr %one, ptr %other, i64 %unit)",
+    "  %a# = load iN, ptr %one, align 1\n  %b# = load iN, ptr %other, align 1\n"
+    "  %r# = icmp eq iN %a#, %b#\n  ret i1 %r#",
+    "",
+)
+
 _UNIT = f"""
-define internal i64 @move_unit(ptr %record, i64 %offset, i64 %unit, i64 %mode, ptr %data) {{
+define internal i64 @move_unit(ptr %c, ptr %record, i64 %offset, i64 %unit, i64 %mode, ptr %data, i64 %checks) {{
   %marks.at = alloca ptr
+  %bounds = and i64 %checks, {BOUNDED}
+  %bounded = icmp ne i64 %bounds, 0
+  %wants = and i64 %checks, {WRITTEN}
+  %written = icmp ne i64 %wants, 0
+  %loads = icmp eq i64 %mode, {LOAD}
+  %outside = icmp eq ptr %record, null
+  br i1 %outside, label %nowhere, label %somewhere
+nowhere:
+  br i1 %bounded, label %bad, label %none
+somewhere:
   %host = call ptr @spot(ptr %record, i64 %offset, i64 %unit, ptr %marks.at)
-  %none = icmp eq ptr %host, null
-  br i1 %none, label %bad, label %have
-have:
   %marks = load ptr, ptr %marks.at
-  %unmarked = icmp eq ptr %marks, null
+  %missing = icmp eq ptr %host, null
+  br i1 %missing, label %lacking, label %have
+lacking:
+  %gap = icmp ne ptr %marks, null
+  %wrong = select i1 %gap, i1 %bounded, i1 %written
+  br i1 %wrong, label %bad, label %none
+none:
+  br i1 %loads, label %poison, label %done
+poison:
+  call void @set_unit(ptr %data, i64 {_POISON}, i64 %unit)
+  ret i64 0
+have:
+  %watches = and i64 %checks, {WATCHED}
+  %watched = icmp ne i64 %watches, 0
   %stores = icmp eq i64 %mode, {STORE}
+  br i1 %watched, label %watch, label %go
+watch:
+  %add.or.load = select i1 %loads, i64 {LOADED}, i64 {ADDED}
+  %role = select i1 %stores, i64 {STORED}, i64 %add.or.load
+  %raced = call i64 @touch(ptr %c, ptr %record, i64 %offset, i64 %unit, i64 %role)
+  %is.raced = icmp ne i64 %raced, 0
+  br i1 %is.raced, label %bad, label %go
+go:
+  %unmarked = icmp eq ptr %marks, null
   br i1 %stores, label %store, label %read
 read:
-  br i1 %unmarked, label %valid, label %ask
+  %unasked = xor i1 %written, true
+  %free = or i1 %unmarked, %unasked
+  br i1 %free, label %valid, label %ask
 ask:
   %set = call i1 @is_marked(ptr %marks, i64 %unit)
   br i1 %set, label %valid, label %bad
 valid:
-  switch i64 %mode, label %load [i64 {ADD_I32}, label %add i64 {ADD_F32}, label %fadd]
+  switch i64 %mode, label %load [i64 {ADD_I32}, label %add i64 {ADD_F32}, label %fadd i64 {COMPARE}, label %compare]
 load:
   call void @copy_unit(ptr %data, ptr %host, i64 %unit)
   ret i64 0
@@ -199,6 +247,9 @@ fadd:
   %sum = fadd float %before, %fterm
   store float %sum, ptr %host
   ret i64 0
+compare:
+  %same = call i1 @is_same(ptr %host, ptr %data, i64 %unit)
+  br i1 %same, label %done, label %bad
 store:
   call void @copy_unit(ptr %host, ptr %data, i64 %unit)
   br i1 %unmarked, label %done, label %mark
@@ -228,16 +279,32 @@ one:
   %line.at = mul i64 %l, %bytes
   %line = getelementptr i8, ptr %staged, i64 %line.at
 """
-_NEED_ACCESS: Final = f"""
+_ALLOWED = f"""
+define internal ptr @allowed(ptr %record, i64 %needs, i64 %mode, i64 %checks) {{
   %access.at = getelementptr i64, ptr %record, i64 {ACCESS}
   %access = load i64, ptr %access.at
   %granted = and i64 %access, %needs
-  %allowed = icmp eq i64 %granted, %needs
+  %all = icmp eq i64 %granted, %needs
+  %bounds = and i64 %checks, {BOUNDED}
+  %free = icmp eq i64 %bounds, 0
+  %loads = icmp eq i64 %mode, {LOAD}
+  %writes = and i64 %access, {MAY_WRITE}
+  %writable = icmp ne i64 %writes, 0
+  %harmless = or i1 %loads, %writable
+  %let = and i1 %free, %harmless
+  %may = or i1 %all, %let
+  %result = select i1 %may, ptr %record, ptr null
+  ret ptr %result
+}}
 """
+"""The record where the parameter is declared for the access, or that is not looked for and harms nobody; else null."""
 
 _SLOW_POINTERS = f"""
 declare i64 @llvm.cttz.i64(i64, i1)
-define internal i64 @slow_pointers(ptr %c, ptr %staged, i64 %mode, i64 %needs, i64 %unit, i64 %count, i64 %align) {{
+define internal i64 @slow_pointers(ptr %c, ptr %staged, i64 %mode, i64 %needs, i64 %unit, i64 %count, i64 %align,
+    i64 %checks) {{
+  %bounds = and i64 %checks, {BOUNDED}
+  %free = icmp eq i64 %bounds, 0
   %scratch.at = getelementptr i64, ptr %c, i64 {SCRATCH}
   %scratch = load ptr, ptr %scratch.at
   %addresses = getelementptr i8, ptr %scratch, i64 {ADDRESSES}
@@ -246,7 +313,7 @@ define internal i64 @slow_pointers(ptr %c, ptr %staged, i64 %mode, i64 %needs, i
   %address = load i64, ptr %address.at
   %record = call ptr @find(ptr %c, i64 %address)
   %none = icmp eq ptr %record, null
-  br i1 %none, label %bad, label %mapped
+  br i1 %none, label %out, label %mapped
 mapped:
   %base = load i64, ptr %record
   %offset = sub i64 %address, %base
@@ -256,19 +323,28 @@ mapped:
   %small = icmp slt i64 %room, 0
   %past = icmp ugt i64 %offset, %room
   %low = and i64 %address, %align
-  %skewed = icmp ne i64 %low, 0
-  %wrong1 = or i1 %small, %past
-  %wrong2 = or i1 %wrong1, %skewed
-  br i1 %wrong2, label %bad, label %fits
+  %unaligned = icmp ne i64 %low, 0
+  %bound = xor i1 %free, true
+  %skewed = and i1 %unaligned, %bound
+  %wrong = or i1 %small, %past
+  br i1 %wrong, label %out, label %fits
 fits:
-{_NEED_ACCESS}
-  br i1 %allowed, label %unit.loop, label %bad
+  br i1 %skewed, label %bad, label %ask
+ask:
+  %may = call ptr @allowed(ptr %record, i64 %needs, i64 %mode, i64 %checks)
+  br label %units
+out:
+  br label %units
+units:
+  %where = phi ptr [null, %out], [%may, %ask]
+  %offset2 = phi i64 [0, %out], [%offset, %ask]
+  br label %unit.loop
 unit.loop:
-  %u = phi i64 [0, %fits], [%u2, %unit.done]
+  %u = phi i64 [0, %units], [%u2, %unit.done]
   %u.at = mul i64 %u, %unit
-  %there = add i64 %offset, %u.at
+  %there = add i64 %offset2, %u.at
   %data = getelementptr i8, ptr %line, i64 %u.at
-  %failed = call i64 @move_unit(ptr %record, i64 %there, i64 %unit, i64 %mode, ptr %data)
+  %failed = call i64 @move_unit(ptr %c, ptr %where, i64 %there, i64 %unit, i64 %mode, ptr %data, i64 %checks)
   %is.failed = icmp ne i64 %failed, 0
   br i1 %is.failed, label %bad, label %unit.done
 unit.done:
@@ -286,7 +362,8 @@ bad:
 
 _SLOW_VIEW = f"""
 declare i64 @llvm.cttz.i64(i64, i1)
-define internal i64 @slow_view(ptr %c, ptr %staged, ptr %view, i64 %mode, i64 %needs, i64 %unit, i64 %count) {{
+define internal i64 @slow_view(ptr %c, ptr %staged, ptr %view, i64 %mode, i64 %needs, i64 %unit, i64 %count,
+    i64 %checks) {{
   %scratch.at = getelementptr i64, ptr %c, i64 {SCRATCH}
   %scratch = load ptr, ptr %scratch.at
   %begins = getelementptr i8, ptr %scratch, i64 {ADDRESSES}
@@ -318,7 +395,7 @@ zero:
   br label %unit.done
 within:
   %none = icmp eq ptr %record, null
-  br i1 %none, label %bad, label %mapped
+  br i1 %none, label %out, label %mapped
 mapped:
   %base.at = getelementptr i64, ptr %record, i64 {BASE}
   %base = load i64, ptr %base.at
@@ -331,12 +408,16 @@ mapped:
   %before = icmp slt i64 %there, 0
   %past = icmp sgt i64 %end, %size
   %wrong = or i1 %before, %past
-  br i1 %wrong, label %bad, label %fits
+  br i1 %wrong, label %out, label %fits
 fits:
-{_NEED_ACCESS}
-  br i1 %allowed, label %go, label %bad
+  %may = call ptr @allowed(ptr %record, i64 %needs, i64 %mode, i64 %checks)
+  br label %go
+out:
+  br label %go
 go:
-  %failed = call i64 @move_unit(ptr %record, i64 %there, i64 %unit, i64 %mode, ptr %data)
+  %where = phi ptr [null, %out], [%may, %fits]
+  %there2 = phi i64 [0, %out], [%there, %fits]
+  %failed = call i64 @move_unit(ptr %c, ptr %where, i64 %there2, i64 %unit, i64 %mode, ptr %data, i64 %checks)
   %is.failed = icmp ne i64 %failed, 0
   br i1 %is.failed, label %bad, label %unit.done
 unit.done:
@@ -359,7 +440,9 @@ SUPPORT: Final = {
     "copy_unit": _COPY_UNIT,
     "set_unit": _SET_UNIT,
     "is_marked": _MARKED,
+    "is_same": _SAME,
     "move_unit": _UNIT,
+    "allowed": _ALLOWED,
     "slow_pointers": _SLOW_POINTERS,
     "slow_view": _SLOW_VIEW,
 }
