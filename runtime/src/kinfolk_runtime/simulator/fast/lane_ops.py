@@ -12,7 +12,6 @@ from kinfolk.ir.llvm_lanes import LlvmAlgebra, LlvmLane, storage_type
 from kinfolk.ir.meaning import LaneFunction, LanePermutation
 from kinfolk.ir.types import DataType, ScalarType, Type, component_count, element_type
 from kinfolk.ir.value import Operation
-from kinfolk_runtime.simulator.fast.checks import Checks
 from kinfolk_runtime.simulator.fast.layout import BLOCK, WAVE
 from kinfolk_runtime.simulator.fast.text import OpText, OpWriter
 
@@ -33,8 +32,11 @@ class LaneText:
     places: frozenset[str]
 
 
-def lane_function(op: Operation, meaning: LaneFunction, wave_size: int, checks: Checks) -> LaneText:
-    """Return the function of a lane function: result, operands."""
+def lane_function(op: Operation, meaning: LaneFunction, wave_size: int, trapped: bool = True) -> LaneText:
+    """Return the function of a lane function: result, operands.
+
+    `trapped`: integers that break their rule are faults; what floats break is a fault in any case.
+    """
     writer = OpWriter(wave_size)
     places: set[str] = set()
     algebra = LlvmAlgebra(wave_size, writer.let, writer.declare, lambda name: _place(writer, name, places))
@@ -53,7 +55,7 @@ def lane_function(op: Operation, meaning: LaneFunction, wave_size: int, checks: 
         lanes = meaning.body(algebra, *lists, result=(op.results[0].type,), **op.attributes)
         for part, lane in enumerate(lanes):
             _put(writer, algebra, target, element_type(result), part, lane)
-    if checks.integer or any(element_type(type_).kind != "int" for type_ in types):
+    if trapped or any(element_type(type_).kind != "int" for type_ in types):
         _judge(writer, algebra)
     origins = [lane.origin for lane in lanes]
     moves = None if algebra.violations or None in origins else tuple(cast("list[Origin]", origins))

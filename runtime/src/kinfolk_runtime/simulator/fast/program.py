@@ -128,7 +128,9 @@ class FastProgram:
         return _KNOWN[key][1]
 
     def _survey_lanes(self, op: Operation, meaning: LaneFunction) -> None:
-        known: LaneText = self._text(op, lambda: lane_ops.lane_function(op, meaning, self.wave_size, self.checks))
+        known: LaneText = self._text(
+            op, lambda: lane_ops.lane_function(op, meaning, self.wave_size, self.checks.integer)
+        )
         (result,) = op.results
         if not op.operands and not any(place.startswith("block_id") for place in known.places):
             waves = self.waves if known.places & {"wave_id", "thread_id"} else 1
