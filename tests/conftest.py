@@ -1,10 +1,13 @@
 """Fixtures for what crosses distributions: the checkout's root, and the modules of `.ci`, which are no package."""
 
 import importlib.util
+import os
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,35 @@ ROOT = Path(__file__).resolve().parent.parent
 def root() -> Path:
     """Return the root of the checkout."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def pip_installed() -> Callable[[Path, Path], None]:
+    """Return an installer of the distribution in a folder, and nothing it depends on, into another folder."""
+
+    def install(source: Path, site: Path) -> None:
+        options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
+        command = [sys.executable, "-m", "pip", "install", *options, "--target", str(site), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return install
+
+
+@pytest.fixture(scope="session")
+def ran() -> Callable[..., Any]:
+    """Return a runner of Python with `paths` first on its path; `isolated`: with nothing else of what is installed."""
+
+    def run(paths: Iterable[Path], *arguments: str, isolated: bool = False, cwd: Path | None = None) -> Any:
+        dropped = ("KINFOLK_PLUGINS", "KINFOLK_DISABLE", "COVERAGE")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+        inherited = [] if isolated else os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        places = [str(path) for path in [*paths, *inherited] if str(path)]
+        kept |= {"PYTHONPATH": os.pathsep.join(places), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "300"}
+        command = [sys.executable, *(["-S"] if isolated else []), *arguments]
+        return subprocess.run(command, env=kept, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,12 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +24,10 @@ WORDS = ["mla", *REQUEST.split()]
 Ask = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def ran(paths: Iterable[Path], *arguments: str, isolated: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run Python with `paths` first on its path; `isolated`: with nothing else of what is installed here."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("KINFOLK_", "COVERAGE"))}
-    inherited = [] if isolated else os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    places = [str(path) for path in [*paths, *inherited] if str(path)]
-    kept |= {"PYTHONPATH": os.pathsep.join(places), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "300"}
-    command = [sys.executable, *(["-S"] if isolated else []), *arguments]
-    return subprocess.run(command, env=kept, capture_output=True, text=True, timeout=300, check=False)
-
-
 @pytest.fixture(scope="module")
-def twin_site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def twin_site(
+    root: Path, tmp_path_factory: pytest.TempPathFactory, pip_installed: Callable[[Path, Path], None]
+) -> Path:
     """Return a folder into which pip installed a copy of gfx942's distribution under another name."""
     source, site = tmp_path_factory.mktemp("source") / TWIN, tmp_path_factory.mktemp("site")
     shutil.copytree(root / "arch" / "gfx942", source, ignore=shutil.ignore_patterns("__pycache__", "tests"))
@@ -46,10 +37,7 @@ def twin_site(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             text = re.sub(r"kinfolk([-_])gfx942", rf"kinfolk\1{TWIN}", path.read_text(encoding="utf-8"))
             text = text.replace('name="gfx942"', f'name="{TWIN}"').replace("gfx942 = ", f"{TWIN} = ")
             path.write_text(text, encoding="utf-8")
-    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
-    command = [sys.executable, "-m", "pip", "install", *options, "--target", str(site), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    pip_installed(source, site)
     return site
 
 
@@ -75,7 +63,7 @@ DIGESTS = """
 """
 
 
-def test_a_copy_under_another_name_makes_families_emit_identical_kernels(twin_site: Path) -> None:
+def test_a_copy_under_another_name_makes_families_emit_identical_kernels(twin_site: Path, ran: Ask) -> None:
     families = sorted({entry.name for entry in importlib.metadata.entry_points(group="kinfolk.families")})
     code = textwrap.dedent(DIGESTS).replace("FAMILIES", repr(families))
     done = ran([twin_site], "-c", code)
@@ -89,7 +77,7 @@ def test_a_copy_under_another_name_makes_families_emit_identical_kernels(twin_si
         assert original or family != "mla"
 
 
-def test_the_copy_is_an_arch_like_any_other(twin_site: Path) -> None:
+def test_the_copy_is_an_arch_like_any_other(twin_site: Path, ran: Ask) -> None:
     done = ran([twin_site], "-m", "kinfolk.cli", "why", *WORDS[:1], "--arch", TWIN, "--json", *WORDS[1:])
     document = json.loads(done.stdout)
     assert (done.returncode, document["selected"]) == (0, "mla.decode")
@@ -120,7 +108,7 @@ def installation(folder: Path, without: str = "") -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def without(tmp_path_factory: pytest.TempPathFactory) -> Ask:
+def without(tmp_path_factory: pytest.TempPathFactory, ran: Ask) -> Ask:
     paths = installation(tmp_path_factory.mktemp("without"), "kinfolk-gfx950")
     return lambda *words: ran(paths, "-m", "kinfolk.cli", *words, isolated=True)
 
@@ -149,7 +137,7 @@ def test_a_kernel_is_compiled_and_verified_without_it(without: Ask) -> None:
     assert json.loads(done.stdout)["status"] == "pass"
 
 
-def test_the_same_folders_with_it_know_it(tmp_path: Path) -> None:
+def test_the_same_folders_with_it_know_it(tmp_path: Path, ran: Ask) -> None:
     """The control: it is the missing distribution that is missed, not something else of those folders."""
     paths = installation(tmp_path)
     done = ran(paths, "-m", "kinfolk.cli", "why", "mla", "--arch", "gfx950", "--json", *WORDS[1:], isolated=True)

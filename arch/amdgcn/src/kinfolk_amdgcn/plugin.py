@@ -78,15 +78,17 @@ class AmdPlugin:
                     f"{self.name} declares the fact {fact} = {self.facts.get(fact)!r}; "
                     f"kinfolk-amdgcn reads it and takes a {kind.__name__}: see FACTS_READ in {__name__}"
                 )
+        matrix = mfma.catalog(self.package)
+        names = (op.name for op in (*CORE_OPS, *self.ops, *(atom.op for atom in matrix)))
         return Arch(
             name=self.name,
             target_ids=self.target_ids,
             wave_size=int(self.facts["wave_size"]),
             facts=self.facts,
-            matrix=mfma.catalog(self.package),
+            matrix=matrix,
             ops=self.ops,
             roles=self.roles,
-            lacking=self.legality.lacking(processor, (op.name for op in (*CORE_OPS, *self.ops))),
+            lacking=self.legality.lacking(processor, names),
             bounds={"workgroup_threads": "max_workgroup_size", "workgroup_bytes": "lds_bytes"},
             banks=self.banks,
             lower_kernel=partial(lower_kernel, legality=self.legality),
