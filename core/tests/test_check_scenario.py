@@ -5,12 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kinfolk.check import Scenario
+from kinfolk.check import Scenario, SparseArray
 from kinfolk.plugins.faults import HookFault
 
+PART = SparseArray(shape=(2, 3), dtype=np.dtype(np.int32), held={1: np.zeros(3, np.int32)})
 
-def scenario(build):
-    return Scenario(name="ragged", about="a test", request=SimpleNamespace(family="rows"), build=build)
+
+def scenario(build, sparse=frozenset()):
+    about = SimpleNamespace(family="rows")
+    return Scenario(name="ragged", about="a test", request=about, build=build, sparse=sparse)
 
 
 def leaving(generator):
@@ -25,11 +28,18 @@ def leaving(generator):
         (lambda generator: None, "returned None, it returns arrays by name"),
         (lambda generator: {"x": 3}, "returned 3 for 'x', it returns arrays by name"),
         (lambda generator: {3: np.zeros(1)}, r"returned array.* for 3, it returns arrays by name"),
+        (lambda generator: {"x": PART}, "returned a sparse array for x; declared as sparse: none"),
     ],
 )
 def test_a_build_that_gives_no_arrays_is_named(build, told):
     with pytest.raises(HookFault, match=f"family rows: Scenario.build of ragged {told}"):
         scenario(build).inputs()
+
+
+def test_what_is_declared_as_sparse_is():
+    assert scenario(lambda generator: {"x": PART}, frozenset("x")).inputs()["x"] is PART
+    with pytest.raises(HookFault, match="returned a whole array for x; declared as sparse: x"):
+        scenario(lambda generator: {"x": np.zeros((2, 3))}, frozenset("x")).inputs()
 
 
 def test_the_same_inputs_on_every_call():

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.arch import Arch
+from kinfolk.check.sparse import SparseArray
 from kinfolk.errors import BindError, KinfolkError
 from kinfolk.expr import Scope
 from kinfolk.fields import shown
@@ -21,9 +22,9 @@ from kinfolk.ir.value import Kernel
 from kinfolk.plan import Binding, Launch, Plan
 from kinfolk.spec import Spec
 from kinfolk_runtime.content import check_content
-from kinfolk_runtime.executor import Executor, Work, executor_of, mismatch, run_contained
+from kinfolk_runtime.executor import Executor, Work, executor_of, mismatch, run_contained, takes_sparse
 from kinfolk_runtime.launching import check_kernel, check_launch
-from kinfolk_runtime.simulator.buffers import Buffer
+from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer
 from kinfolk_runtime.steps import check_source
 from kinfolk_runtime.tensors import Tensor, allocated, tensor
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from kinfolk_runtime.artifact import Artifact, CompiledKernel
 
 Array = npt.NDArray[Any]
+Storage = Buffer | SparseBuffer
 
 
 class StatusError(KinfolkError, ValueError):
@@ -66,7 +68,7 @@ class Bound:
     check_contents: bool
     supplied: frozenset[str]
     _kernels: tuple[_Bound, ...] = attrs.field(alias="kernels", repr=False)
-    _buffers: dict[str, Buffer] = attrs.field(init=False, repr=False, factory=dict[str, Buffer])
+    _buffers: dict[str, Storage] = attrs.field(init=False, repr=False, factory=dict[str, "Storage"])
 
     def __call__(self) -> dict[str, Array]:
         """Run every launch in order and return the outputs."""
@@ -94,19 +96,23 @@ class Bound:
         """Return, per output that the last call left bytes of unwritten, how many elements those are."""
         counts: dict[str, int] = {}
         for name in self.plan.outputs:
-            array = self.tensors[name].array
-            if name in self._buffers and array.size:
-                marks = self._buffers[name].initialized_bytes()
+            array, buffer = self.tensors[name].array, self._buffers.get(name)
+            if isinstance(buffer, Buffer) and array.size:
+                marks = buffer.initialized_bytes()
                 shape, strides = (*array.shape, array.itemsize), (*array.strides, 1)
                 whole = np.lib.stride_tricks.as_strided(marks, shape, strides).all(axis=-1)
                 if missing := int(whole.size - np.count_nonzero(whole)):
                     counts[name] = missing
         return counts
 
-    def _fresh_buffers(self) -> dict[str, Buffer]:
-        buffers: dict[str, Buffer] = {}
+    def _fresh_buffers(self) -> dict[str, Storage]:
+        buffers: dict[str, Storage] = {}
         for binding in self.plan.bindings:
-            array = self.tensors[binding.name].array
+            value = self.tensors[binding.name].value
+            if isinstance(value, SparseArray):
+                buffers[binding.name] = SparseBuffer(value.nbytes, value.ranges())
+                continue
+            array = value
             if binding.role == "status":
                 array[...] = 0
             read_first = binding.role == "output" and binding.access == "readwrite" and binding.name in self.supplied
@@ -114,7 +120,7 @@ class Bound:
             buffers[binding.name] = Buffer(array, initialized=known)
         return buffers
 
-    def _arguments(self, launch: Launch) -> tuple[Buffer | int | float, ...]:
+    def _arguments(self, launch: Launch) -> tuple[Storage | int | float, ...]:
         values = self.plan.arguments(launch, self.tensors)
         return tuple(
             self._buffers[cast("str", value.value)] if value.kind == "pointer" else cast("int | float", value.value)
@@ -155,6 +161,7 @@ def bind(
         raise BindError(f"the plan is for {plan.arch}, it is bound for {composition.arch.name}. Dispatch again.")
     kernels = _kernels(plan, compiled, composition)
     bound = _bound_tensors(plan, tensors)
+    _check_sparse(plan, bound, runner)
     scope = plan.scope(bound)
     _check_overlaps(plan, bound)
     for launch, one in zip(plan.launches, kernels, strict=True):
@@ -269,12 +276,12 @@ def _check_tensor(binding: Binding, held: Tensor, scope: Scope) -> None:
     steps = held.element_strides
     for axis, (found, expr) in enumerate(zip(steps, binding.strides(), strict=True)):
         wanted = expr.integer(scope)
-        if held.array.size and held.shape[axis] > 1 and found != wanted:
+        if held.value.size and held.shape[axis] > 1 and found != wanted:
             raise BindError(
                 f"{name}: the stride of axis {axis} is {found} elements, {wanted} is needed; "
                 f"its strides are {tuple(steps)}. Pass a copy in that layout (numpy.ascontiguousarray)."
             )
-    if held.array.size and held.address % binding.alignment:
+    if held.value.size and held.address % binding.alignment:
         raise BindError(
             f"{name}: its address {held.address:#x} is no multiple of {binding.alignment} bytes, which the kernel's "
             f"accesses need. Allocate it aligned, or slice it at a multiple of that."
@@ -298,20 +305,30 @@ def _check_written(name: str, held: Tensor) -> None:
         reach += (extent - 1) * step
 
 
+def _check_sparse(plan: Plan, bound: Mapping[str, Tensor], runner: Executor) -> None:
+    """Raise where memory that exists in part meets an executor that needs all of it."""
+    sparse = [binding.name for binding in plan.bindings if isinstance(bound[binding.name].value, SparseArray)]
+    if sparse and not takes_sparse(runner):
+        raise BindError(
+            f"{', '.join(sparse)} exists in part, executor {runner.name} runs on whole memory. Pass the whole "
+            f"array, or run it on the simulator."
+        )
+
+
 def _check_overlaps(plan: Plan, bound: Mapping[str, Tensor]) -> None:
     """Raise where memory that is written is also reached under another name."""
     for binding in plan.bindings:
         if binding.access == "read":
             continue
         for other in plan.bindings:
-            if other.name != binding.name and _share(bound[binding.name].array, bound[other.name].array):
+            if other.name != binding.name and _share(bound[binding.name], bound[other.name]):
                 raise BindError(
                     f"{binding.name} is written and shares memory with {other.name}. Pass memory of its own for it."
                 )
 
 
-def _share(a: Array, b: Array) -> bool:
+def _share(a: Tensor, b: Tensor) -> bool:
     try:
-        return bool(np.shares_memory(a, b, cast("Any", 100_000)))
+        return any(np.shares_memory(one, other, cast("Any", 100_000)) for one in a.parts for other in b.parts)
     except np.exceptions.TooHardError:
         return True

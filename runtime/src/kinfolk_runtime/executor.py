@@ -16,7 +16,7 @@ from kinfolk.plugins.containment import WrongAnswerError, contained
 
 if TYPE_CHECKING:
     from kinfolk_runtime.artifact import CompiledKernel
-    from kinfolk_runtime.simulator.buffers import Buffer
+    from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer
 
 DEFAULT: Final = "simulator"
 
@@ -28,11 +28,14 @@ class Work:
     kernel: Kernel
     compiled: CompiledKernel | None
     grid: tuple[int, int, int]
-    arguments: tuple[Buffer | int | float, ...]
+    arguments: tuple[Buffer | SparseBuffer | int | float, ...]
 
 
 class Executor(Protocol):
-    """Runs launches. `target` is the target id of its device, None where it runs any arch's kernels."""
+    """Runs launches. `target` is the target id of its device, None where it runs any arch's kernels.
+
+    One with a true attribute `takes_sparse` runs on memory that exists in part, as SparseBuffer.
+    """
 
     @property
     def name(self) -> str: ...
@@ -75,6 +78,11 @@ def _executor(found: Any) -> Executor:
     if not (target is None or type(target) is str):
         raise WrongAnswerError(f"{shown(found)} has the target {shown(target)}, it is a target id or None")
     return found
+
+
+def takes_sparse(executor: Executor) -> bool:
+    """Return whether an executor runs on memory that exists in part; it need not say so."""
+    return getattr(executor, "takes_sparse", False) is True
 
 
 def run_contained(executor: Executor, work: Work) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from kinfolk.request import launch_names
 if TYPE_CHECKING:
     from kinfolk.plan import Binding, Plan
 
+NONE: Final[Mapping[str, Collection[str]]] = {}
 FP64_BYTES: Final = 8
 """The reference computes in fp64: it holds a copy of each float tensor at that width."""
 KERNEL_SAYS: Final = Path("/proc/meminfo")
@@ -25,9 +26,13 @@ CONTAINERS: Final = (
 )
 
 
-def needed_bytes(plan: Plan) -> int:
-    """Return the bytes that a run of a plan holds at once: its tensors and an fp64 copy of each float one."""
-    return sum(_elements(plan, binding) * _bytes_each(binding) for binding in plan.bindings)
+def needed_bytes(plan: Plan, sparse: Collection[str] = ()) -> int:
+    """Return the bytes that a run of a plan holds at once: its tensors and an fp64 copy of each float one.
+
+    Tensors named in `sparse` exist in part, so small that they do not count.
+    """
+    whole = [binding for binding in plan.bindings if binding.name not in sparse]
+    return sum(_elements(plan, binding) * _bytes_each(binding) for binding in whole)
 
 
 def _elements(plan: Plan, binding: Binding) -> int:
@@ -67,12 +72,15 @@ def _container_bytes(limit: Path, taken: Path) -> int | None:
         return None
 
 
-def memory_refusals(plans: Mapping[str, Plan]) -> tuple[Refusal, ...]:
-    """Return a refusal where a scenario's plan, by name, needs more memory than there is; its remedy is in it."""
+def memory_refusals(plans: Mapping[str, Plan], sparse: Mapping[str, Collection[str]] = NONE) -> tuple[Refusal, ...]:
+    """Return a refusal where a scenario's plan, by name, needs more memory than there is; its remedy is in it.
+
+    `sparse` names, by scenario, the tensors that exist in part.
+    """
     there = available_bytes()
     if there is None:
         return ()
-    needs = {name: needed_bytes(plan) for name, plan in plans.items()}
+    needs = {name: needed_bytes(plan, sparse.get(name, ())) for name, plan in plans.items()}
     excess = [name for name, need in needs.items() if need > there]
     if not excess:
         return ()

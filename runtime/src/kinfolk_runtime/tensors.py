@@ -1,4 +1,6 @@
-"""Tensors as the binder sees them: arrays on this host, of whatever library, with a dtype's name in the IR."""
+"""Tensors as the binder sees them: arrays on this host, of whatever library, with a dtype's name in the IR; or large
+arrays that exist in part.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check.element import numpy_dtype
+from kinfolk.check.sparse import SparseArray
 from kinfolk.errors import BindError
 from kinfolk.ir.types import SCALARS
 from kinfolk.plugins.faults import sentence_of
@@ -21,41 +24,54 @@ _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 
 @attrs.frozen(eq=False)
 class Tensor:
-    """An array under the name of its binding."""
+    """An array under the name of its binding, which may exist in part."""
 
     name: str
-    array: npt.NDArray[Any]
+    value: npt.NDArray[Any] | SparseArray
+
+    @property
+    def array(self) -> npt.NDArray[Any]:
+        """The whole array; BindError where it exists in part."""
+        if isinstance(self.value, SparseArray):
+            raise BindError(f"{self.name} exists in part, all of it is needed here. Pass the whole array.")
+        return self.value
+
+    @property
+    def parts(self) -> tuple[npt.NDArray[Any], ...]:
+        """What exists of it: the array itself, or the rows that a sparse one holds."""
+        return tuple(self.value.held.values()) if isinstance(self.value, SparseArray) else (self.value,)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents."""
-        return self.array.shape
+        return self.value.shape
 
     @property
     def element_strides(self) -> Sequence[int]:
         """Strides in elements; BindError where one is no whole number of elements, or negative."""
-        size = self.array.itemsize
-        for axis, step in enumerate(self.array.strides):
+        size = self.value.itemsize
+        for axis, step in enumerate(self.value.strides):
             if step < 0 or step % size:
                 raise BindError(
                     f"{self.name}: the stride of axis {axis} is {step} bytes, a multiple of the element's {size} "
                     f"that is not negative is needed. Pass a copy."
                 )
-        return [step // size for step in self.array.strides]
+        return [step // size for step in self.value.strides]
 
     @property
     def address(self) -> int:
-        """Where the first element is."""
-        return self.array.ctypes.data
+        """Where the first element is; 0 where that is for the executor to say."""
+        return 0 if isinstance(self.value, SparseArray) else self.value.ctypes.data
 
 
 def tensor(name: str, value: Any, dtype: str) -> Tensor:
     """Return what was passed under `name` as a Tensor of element type `dtype`, sharing its memory; else raise
     BindError.
 
-    Takes numpy arrays (bf16 and fp8 as ml_dtypes has them) and whatever has an array interface or, on the CPU, DLPack.
+    Takes numpy arrays (bf16 and fp8 as ml_dtypes has them), whatever has an array interface or, on the CPU, DLPack, and
+    a SparseArray.
     """
-    array = _array(name, value)
+    array = value if isinstance(value, SparseArray) else _array(name, value)
     if array.dtype != DTYPES[dtype]:
         found = _NAMES.get(array.dtype, "no element type")
         raise BindError(

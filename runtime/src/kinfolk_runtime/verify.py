@@ -17,6 +17,7 @@ from kinfolk.check import (
     Report,
     Scenario,
     ScenarioReport,
+    SparseArray,
     compare,
     numpy_dtype,
     poison,
@@ -27,7 +28,7 @@ from kinfolk.errors import BindError, PluginError, Refused, SimulationError
 from kinfolk.flavor import DEFAULT_FLAVOR
 from kinfolk_runtime.artifact import Artifact, CompiledKernel
 from kinfolk_runtime.compilation import compile as compile_plan
-from kinfolk_runtime.executor import DEFAULT, Executor, executor_of
+from kinfolk_runtime.executor import DEFAULT, Executor, executor_of, takes_sparse
 from kinfolk_runtime.memory import memory_refusals
 from kinfolk_runtime.simulator.engine import ENGINES, Simulator
 from kinfolk_runtime.simulator.sanitizers import SANITIZERS, Sanitizer
@@ -83,16 +84,16 @@ def verify(
         artifact.check(composition)
     except Refused as refused:
         return attrs.evolve(report, refusals=refused.refusals)
+    ran = runners[0].executor
     chosen = chosen_scenarios(composition.scenarios(request), scenarios)
-    plans = {scenario.name: selections.plan(composition, scenario.request, flavor) for scenario in chosen}
-    if excess := memory_refusals(plans):
+    fitting = Fitting.of(composition, chosen, flavor, takes_sparse(ran))
+    if excess := memory_refusals(fitting.plans, {scenario.name: scenario.sparse for scenario in fitting.scenarios}):
         return attrs.evolve(report, refusals=excess)
     results: list[ScenarioReport] = []
-    for scenario in chosen:
+    for scenario in fitting.scenarios:
         if started:
-            started(scenario.name, len(chosen))
+            started(scenario.name, len(fitting.scenarios))
         results.append(run_scenario(composition, artifact, scenario, runners))
-    ran = runners[0].executor
     simulator = ran if isinstance(ran, Simulator) else None
     return attrs.evolve(
         report,
@@ -100,8 +101,35 @@ def verify(
         kernels=kernel_reports(artifact.kernels),
         engine=simulator.engine if simulator else None,
         sanitizers=tuple(one for one in SANITIZERS if one in simulator.sanitize) if simulator else None,
-        notes=_notes(simulator) if simulator else (),
+        notes=(*fitting.notes, *(_notes(simulator) if simulator else ())),
     )
+
+
+@attrs.frozen(kw_only=True)
+class Fitting:
+    """The scenarios that a run can hold, the plans of their requests by name, and a note for each that it cannot."""
+
+    scenarios: tuple[Scenario, ...]
+    plans: Mapping[str, Plan]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, composition: Composition, scenarios: Iterable[Scenario], flavor: str, sparse: bool) -> Fitting:
+        """Leave out scenarios whose own request is refused, and those of sparse memory unless `sparse` can be had."""
+        plans: dict[str, Plan] = {}
+        notes: list[str] = []
+        kept: list[Scenario] = []
+        for scenario in scenarios:
+            if scenario.sparse and not sparse:
+                notes.append(f"{scenario.name} is left out: it needs an executor of memory that exists in part")
+                continue
+            try:
+                plans[scenario.name] = selections.plan(composition, scenario.request, flavor)
+            except Refused as refused:
+                notes.append(f"{scenario.name} is left out: {'; '.join(each.sentence for each in refused.refusals)}")
+            else:
+                kept.append(scenario)
+        return cls(scenarios=tuple(kept), plans=plans, notes=tuple(notes))
 
 
 def _notes(simulator: Simulator) -> tuple[str, ...]:
@@ -252,7 +280,7 @@ def _memory(plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
     return memory
 
 
-def _geometry(array: Array) -> Any:
+def _geometry(array: Array | SparseArray) -> Any:
     from kinfolk.expr import TensorGeometry
 
     return TensorGeometry(array.shape, tuple(step // array.itemsize for step in array.strides))

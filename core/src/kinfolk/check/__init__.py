@@ -7,6 +7,7 @@ from kinfolk.check.element import numpy_dtype
 from kinfolk.check.poison import is_poison, poison
 from kinfolk.check.report import KernelReport, OutputReport, Report, ScenarioReport
 from kinfolk.check.scenario import Scenario
+from kinfolk.check.sparse import SparseArray
 from kinfolk.check.tolerance import Expected, Tolerance, unit_roundoff
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Report",
     "Scenario",
     "ScenarioReport",
+    "SparseArray",
     "Tolerance",
     "compare",
     "is_poison",

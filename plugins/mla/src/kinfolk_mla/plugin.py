@@ -71,9 +71,10 @@ def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Ref
 @hookimpl
 def kinfolk_scenarios(request: Request) -> Iterable[Scenario]:
     """Return the inputs on which a decode kernel is run."""
+    from kinfolk_mla.addresses import address_scenarios
     from kinfolk_mla.scenarios import decode_scenarios
 
-    return decode_scenarios(request) if isinstance(request, MlaRequest) else ()
+    return (*decode_scenarios(request), *address_scenarios(request)) if isinstance(request, MlaRequest) else ()
 
 
 @hookimpl

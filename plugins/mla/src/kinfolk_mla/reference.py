@@ -68,7 +68,7 @@ def _slots(request: MlaRequest, inputs: Mapping[str, Array], sequence: int) -> t
     """Return the page ids of a sequence, which of them the cache has, the positions of keys there, and its length."""
     first, last = (int(offset) for offset in inputs["cu_seqlens_k"][sequence : sequence + 2])
     length, page = last - first, request.page_size
-    slots = inputs["block_table"][sequence, : -(-length // page)].astype(np.int64)
+    slots = inputs["block_table"][sequence][: -(-length // page)].astype(np.int64)
     known = (slots >= 0) & (slots < request.num_pages)
     positions = np.arange(length, dtype=np.int64)
     return slots, known, positions[known[positions // page]], length

@@ -111,20 +111,18 @@ def command(
 
 def hint_of_length(found: Asked, names: tuple[str, ...], order_seeds: tuple[int, ...]) -> None:
     """Say on a terminal how much a run is that takes long, and what would be less."""
-    from kinfolk.dispatch import selections
     from kinfolk_runtime.memory import needed_bytes, sized
+    from kinfolk_runtime.verify import Fitting
 
     if terminal_width(err=True) is None or found.composition is None or found.plan is None:
         return
-    scenarios = found.composition.scenarios(found.plan.request)
-    plans = [
-        selections.plan(found.composition, scenario.request, found.flavor)
-        for scenario in scenarios
-        if scenario.name in names or not names
-    ]
-    most = max((needed_bytes(plan) for plan in plans), default=0)
+    offered = found.composition.scenarios(found.plan.request)
+    wanted = [scenario for scenario in offered if scenario.name in names or not names]
+    fitting = Fitting.of(found.composition, wanted, found.flavor, sparse=True)
+    sizes = [needed_bytes(fitting.plans[scenario.name], scenario.sparse) for scenario in fitting.scenarios]
+    most = max(sizes, default=0)
     if most > LONG:
-        runs = f"scenarios: {len(plans)}, of up to {sized(most)}, each in orders: {len(order_seeds)}"
+        runs = f"scenarios: {len(sizes)}, of up to {sized(most)}, each in orders: {len(order_seeds)}"
         say(f"{runs}. The simulator may take minutes; --scenario NAME and --order-seeds 0 are less", err=True)
 
 

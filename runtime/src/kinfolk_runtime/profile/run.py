@@ -61,7 +61,7 @@ def profile(
     chosen = chosen_scenarios(offered, (scenario or offered[0].name,))[0]
     plan = selections.plan(composition, chosen.request, flavor)
     found = attrs.evolve(found, scenario=chosen.name, request=chosen.request.to_dict())
-    if excess := memory_refusals({chosen.name: plan}):
+    if excess := memory_refusals({chosen.name: plan}, {chosen.name: chosen.sparse}):
         return attrs.evolve(found, refusals=excess)
     inputs = chosen.inputs()
     emitter = _Emitter(composition)
@@ -95,6 +95,7 @@ class Counter:
 
     name = "simulator"
     target: str | None = None
+    takes_sparse = True
 
     def __init__(self, arch: Arch, workgroups: int | None) -> None:
         self.launches: list[KernelProfile] = []

@@ -60,6 +60,7 @@ class Simulator:
 
     name = "simulator"
     target: str | None = None
+    takes_sparse = True
 
     def __init__(
         self,

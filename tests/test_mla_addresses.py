@@ -1,0 +1,254 @@
+"""Caches of gigabytes: both archs pass the scenarios about addresses, and what addresses wrongly fails them by name."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from kinfolk.check import ScenarioReport
+from kinfolk.dispatch import dispatch
+from kinfolk.ir import Kernel
+from kinfolk.ir.builder import constant
+from kinfolk.ir.ops import arithmetic, convert, lanes, memory
+from kinfolk.ir.types import I16, I32, I64
+from kinfolk.ir.value import Value
+from kinfolk.plugins.composition import Composition, compose
+from kinfolk.tile import paging
+from kinfolk_mla.addresses import address_scenarios
+from kinfolk_mla.decode import kernel
+from kinfolk_mla.request import MlaRequest
+from kinfolk_runtime.artifact import Artifact
+from kinfolk_runtime.compilation import compile as compile_plan
+from kinfolk_runtime.verify import run_scenario, runners_of, verify
+
+pytestmark = pytest.mark.simulate
+
+REQUEST = MlaRequest(
+    num_heads=16,
+    num_seqs=1,
+    total_q=1,
+    max_seqlen_q=1,
+    max_seqlen_k=16,
+    absorbed_query=True,
+    page_size=16,
+    num_pages=1,
+    dtype="bf16",
+    kv_dtype="bf16",
+    causal=True,
+    scale=192**-0.5,
+)
+NAMES = [scenario.name for scenario in address_scenarios(REQUEST)]
+MOST_BYTES = 3 * 2**29
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(scope="module", params=["gfx942", "gfx950"])
+def composition(request: pytest.FixtureRequest) -> Composition:
+    return compose("mla", request.param)
+
+
+@pytest.fixture(scope="module")
+def artifact(composition: Composition) -> Artifact:
+    return compile_plan(dispatch(REQUEST, composition.arch.name))
+
+
+def judged(composition: Composition, artifact: Artifact, emitted: Kernel, name: str) -> ScenarioReport:
+    """Run one scenario on `emitted` in place of the artifact's kernel."""
+    planted = attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], kernel=emitted),))
+    (chosen,) = [each for each in composition.scenarios(REQUEST) if each.name == name]
+    return run_scenario(composition, planted, chosen, runners_of())
+
+
+def names_of(report: ScenarioReport) -> set[str]:
+    """Return the codes of the findings; of a fault of the simulator, its kind, which ends its message."""
+    messages = [finding.message for finding in report.findings if finding.code == "simulation"]
+    kinds = {message.partition("] [order seed")[0].rpartition("[")[2] for message in messages}
+    return {finding.code for finding in report.findings if finding.code != "simulation"} | kinds
+
+
+@pytest.mark.parametrize("heads", [16, 128])
+def test_large_caches_are_right_and_take_little_memory(composition: Composition, heads: int) -> None:
+    request = attrs.evolve(REQUEST, num_heads=heads)
+    report = verify(request, composition.arch.name, scenarios=NAMES)
+    assert report.status == "pass", [finding for each in report.scenarios for finding in each.findings]
+    assert [each.name for each in report.scenarios] == NAMES and report.engine == "fast"
+    assert all(output.elements for each in report.scenarios for output in each.outputs)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < MOST_BYTES
+
+
+def page_product(product: Callable[[Value, int], Value]) -> Callable[[Patch], None]:
+    """Plant another way from a page's id, and the elements of a page, to the element at which it begins."""
+
+    def plant(patch: Patch) -> None:
+        def view(self: paging.Page, cache: Value, row_elements: int, page_size: int) -> Value:
+            pointer = memory.offset(cache, product(self.identifier, page_size * row_elements))
+            return memory.bound(pointer, self.rows * row_elements)
+
+        patch.setattr(paging.Page, "view", view)
+
+    return plant
+
+
+def product_in_32_bits(page: Value, elements: int) -> Value:
+    return convert.sext(arithmetic.mul(page, elements, nsw=False), to=I64)
+
+
+def product_in_32_bits_without_sign(page: Value, elements: int) -> Value:
+    return convert.zext(arithmetic.mul(page, elements, nsw=False), to=I64)
+
+
+def product_claimed_to_fit(page: Value, elements: int) -> Value:
+    return convert.sext(arithmetic.mul(page, elements, nsw=True), to=I64)
+
+
+def bytes_in_32_bits(page: Value, elements: int) -> Value:
+    return convert.sext(arithmetic.mul(page, 2 * elements, nsw=False), to=I64) // 2
+
+
+def id_of_16_bits(page: Value, elements: int) -> Value:
+    return convert.sext(convert.trunc(page, to=I16), to=I64) * elements
+
+
+def id_of_16_bits_without_sign(page: Value, elements: int) -> Value:
+    return convert.zext(convert.trunc(page, to=I16), to=I64) * elements
+
+
+def id_of_24_bits(page: Value, elements: int) -> Value:
+    return convert.sext(arithmetic.ashr(arithmetic.shl(page, 8), 8), to=I64) * elements
+
+
+def id_of_24_bits_without_sign(page: Value, elements: int) -> Value:
+    return convert.zext(arithmetic.lshr(arithmetic.shl(page, 8), 8), to=I64) * elements
+
+
+def table_not_bounded(patch: Patch) -> None:
+    """The view of a sequence's slots is as long as any table."""
+    whole = paging.PageTable.of_sequence.__func__
+
+    def of_sequence(cls: type[paging.PageTable], table: Value, *given: Value, **named: Any) -> paging.PageTable:
+        made = whole(cls, table, *given, **named)
+        stride, sequence = given
+        first = convert.sext(sequence, to=I64) * convert.sext(stride, to=I64)
+        return attrs.evolve(made, view=memory.bound(memory.offset(table, first), constant(1 << 20, I32)))
+
+    patch.setattr(paging.PageTable, "of_sequence", classmethod(of_sequence))
+
+
+def rows_not_bounded(patch: Patch) -> None:
+    """A page inside the cache has all its rows, also one that is named behind the sequence's last."""
+
+    def resolve(self: paging.PageTable, identifier: Value, tile: Value) -> paging.Page:
+        page, zero = lanes.uniform(identifier), constant(0, I32)
+        inside = arithmetic.icmp(page, self.num_pages, predicate="ult")
+        rows = lanes.uniform(arithmetic.select(inside, constant(self.page_size, I32), zero))
+        return paging.Page(arithmetic.select(inside, page, zero), rows)
+
+    patch.setattr(paging.PageTable, "resolve", resolve)
+
+
+def table_and_rows_not_bounded(patch: Patch) -> None:
+    table_not_bounded(patch)
+    rows_not_bounded(patch)
+
+
+def one_slot_too_many(patch: Patch) -> None:
+    whole = paging.PageTable.of_sequence.__func__
+
+    def of_sequence(cls: type[paging.PageTable], *given: Value, **named: Any) -> paging.PageTable:
+        made = whole(cls, *given, **named)
+        return attrs.evolve(made, tiles=made.tiles + 1)
+
+    patch.setattr(paging.PageTable, "of_sequence", classmethod(of_sequence))
+
+
+def id_judged(inside: Callable[[Value, Value], Value], known: Callable[[Value, Value], Value]) -> Callable[..., None]:
+    """Plant another judgement of a page id, and another page in place of one that it refuses."""
+
+    def plant(patch: Patch) -> None:
+        def resolve(self: paging.PageTable, identifier: Value, tile: Value) -> paging.Page:
+            page, zero = lanes.uniform(identifier), constant(0, I32)
+            left = arithmetic.smax(self.length - tile * self.page_size, zero)
+            rows = arithmetic.smin(left, constant(self.page_size, I32))
+            valid = lanes.uniform(arithmetic.select(inside(page, self.num_pages), rows, zero))
+            return paging.Page(known(page, self.num_pages), valid)
+
+        patch.setattr(paging.PageTable, "resolve", resolve)
+
+    return plant
+
+
+def signed(page: Value, bound: Value) -> Value:
+    return arithmetic.icmp(page, bound, predicate="slt")
+
+
+def at_most(page: Value, bound: Value) -> Value:
+    return arithmetic.icmp(page, bound, predicate="ule")
+
+
+def always(page: Value, bound: Value) -> Value:
+    return arithmetic.icmp(bound, bound, predicate="eq")
+
+
+def as_it_is(page: Value, bound: Value) -> Value:
+    return page
+
+
+def first(page: Value, bound: Value) -> Value:
+    return arithmetic.select(arithmetic.icmp(page, bound, predicate="ult"), page, constant(0, I32))
+
+
+def refused_not_counted(patch: Patch) -> None:
+    patch.setattr(kernel, "count_refused_pages", lambda work, refused: None)
+
+
+FAULTS: dict[str, tuple[Callable[[Patch], None], str, set[str]]] = {
+    "product in 32 bits": (page_product(product_in_32_bits), "address_5gib", {"memory"}),
+    "product in 32 bits, no sign": (page_product(product_in_32_bits_without_sign), "address_ids", {"initialisation"}),
+    "product claimed to fit": (page_product(product_claimed_to_fit), "address_5gib", {"integer"}),
+    "bytes in 32 bits": (page_product(bytes_in_32_bits), "address_2gib", {"memory"}),
+    "id of 16 bits": (page_product(id_of_16_bits), "address_2gib", {"memory"}),
+    "id of 16 bits, no sign": (page_product(id_of_16_bits_without_sign), "address_2gib", {"initialisation"}),
+    "id of 24 bits": (page_product(id_of_24_bits), "address_ids", {"memory"}),
+    "id of 24 bits, no sign": (page_product(id_of_24_bits_without_sign), "address_ids", {"initialisation"}),
+    "table not bounded": (table_not_bounded, "address_table", {"initialisation"}),
+    "table not bounded, at its end": (table_not_bounded, "address_5gib", {"memory"}),
+    "rows not bounded": (rows_not_bounded, "address_5gib", {"initialisation"}),
+    "dead slots read": (table_and_rows_not_bounded, "address_dead_slots", {"initialisation"}),
+    "one slot too many": (one_slot_too_many, "address_dead_slots", {"page_ids"}),
+    "id judged with sign": (id_judged(signed, as_it_is), "address_bad_ids", {"memory"}),
+    "id judged one too far": (id_judged(at_most, as_it_is), "address_bad_ids", {"memory"}),
+    "id not judged": (id_judged(always, as_it_is), "address_bad_ids", {"memory"}),
+    "first page for a refused one": (id_judged(always, first), "address_bad_ids", {"initialisation"}),
+    "refused ids not counted": (refused_not_counted, "address_bad_ids", {"page_ids"}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_narrow_address_fails_its_scenario_by_name(
+    fault: str, composition: Composition, artifact: Artifact, monkeypatch: Patch
+) -> None:
+    plant, scenario, seen = FAULTS[fault]
+    plant(monkeypatch)
+    faulty = composition.emit(artifact.kernels[0].spec)
+    monkeypatch.undo()
+    report = judged(composition, artifact, faulty, scenario)
+    assert report.status == "fail" and seen <= names_of(report), report.findings
+
+
+@pytest.mark.parametrize(
+    "product, scenario",
+    [(product_in_32_bits, "address_2gib"), (product_claimed_to_fit, "address_2gib"), (id_of_24_bits, "address_5gib")],
+)
+def test_below_its_edge_a_narrow_address_passes(
+    product: Any, scenario: str, composition: Composition, artifact: Artifact, monkeypatch: Patch
+) -> None:
+    """The control: what fails past an edge is right before it, so it is the edge that is tested."""
+    page_product(product)(monkeypatch)
+    narrow = composition.emit(artifact.kernels[0].spec)
+    monkeypatch.undo()
+    report = judged(composition, artifact, narrow, scenario)
+    assert report.status == "pass", report.findings
