@@ -68,6 +68,12 @@ def test_what_fits_to_the_byte_runs_and_one_byte_less_is_refused(monkeypatch):
     assert refusal.remedy == "Ask for a smaller rows."
 
 
+def test_what_exists_in_part_does_not_count(monkeypatch):
+    assert needed_bytes(plan(1000), {"x"}) == 1000 * (4 + (4 + 8))
+    monkeypatch.setattr(memory, "available_bytes", lambda: 20_000)
+    assert memory_refusals({"a": plan(1000)}) and not memory_refusals({"a": plan(1000)}, {"a": {"x"}})
+
+
 def test_the_scenarios_that_fit_are_named(monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
     [refusal] = memory_refusals({"small": plan(3), "large": plan(10**9)})

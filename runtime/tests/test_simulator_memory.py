@@ -15,6 +15,7 @@ from kinfolk.ir.types import BF16, F32, F64, I1, I16, I32, I64
 from kinfolk.parameters import Parameter
 from kinfolk_runtime.simulator import Buffer, KernelFault, Simulator, SparseBuffer
 from kinfolk_runtime.simulator.buffers import Unavailable
+from kinfolk_runtime.simulator.space import LARGEST, AddressSpace
 
 N = Parameter(name="n", type=I32)
 
@@ -148,6 +149,20 @@ def test_sparse_buffers_exist_where_they_are_populated(toy, declare):
     assert (y == np.resize([1.0, 2.0, 3.0], toy.wave)).all()
     found = fault(toy, kernel, x, np.full(toy.wave, 1 << 28), y)
     assert found.kind == "initialisation" and found.element == 1 << 28
+
+
+def test_a_buffer_has_a_largest_size_that_is_named(toy, declare):
+    kernel = toy.kernel(lambda x: None, declare("x", F32))
+    toy.run(kernel, SparseBuffer(LARGEST, {}))
+    found = fault(toy, kernel, SparseBuffer(LARGEST + 1, {}))
+    assert found.kind == "argument" and f"has {LARGEST + 1} bytes, the simulator maps at most {LARGEST}" in str(found)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_base_lies_above_4_gib(seed, declare):
+    space = AddressSpace(seed)
+    for name, size in (("x", 4), ("y", 1 << 33), ("z", LARGEST)):
+        assert int(space.map(declare(name, F32), SparseBuffer(size, {}))[0, 0]) > 1 << 32
 
 
 def test_bytes_between_rows_are_out_of_reach(toy, declare):

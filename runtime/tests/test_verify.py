@@ -393,3 +393,51 @@ def test_the_simulator_runs_once_per_seed_and_another_executor_once():
 
 def test_every_order_of_waves_gives_the_same_report(run):
     assert run(Family(), order_seeds=[7]).to_dict() == run(Family()).to_dict()
+
+
+SMALL = Limit(
+    "double.count", "cannot", "count", field("count") <= 1000, because="indices are short", remedy="Split it."
+)
+
+
+class Reaching(Family):
+    """A family whose third scenario asks for more than its candidate takes."""
+
+    @hookimpl
+    def kinfolk_candidates(self) -> tuple[Candidate, ...]:
+        [candidate] = super().kinfolk_candidates()
+        return (attrs.evolve(candidate, capability=(*CAPABILITY, SMALL)),)
+
+    @hookimpl
+    def kinfolk_scenarios(self, request: Request) -> tuple[Scenario, ...]:
+        first, second = super().kinfolk_scenarios(request)
+        far = attrs.evolve(request, count=1001)  # type: ignore[misc]
+        return (first, second, attrs.evolve(first, name="far", request=far))
+
+
+def test_a_scenario_whose_request_is_refused_is_left_out_with_the_bound(run):
+    report = run(Reaching())
+    assert report.status == "pass" and [each.name for each in report.scenarios] == ["as asked", "one"]
+    told = "far is left out: count is 1001, supported: at most 1000 (indices are short). Split it."
+    assert told in report.notes
+    alone = run(Reaching(), scenarios=["far"])
+    assert alone.status == "fail" and told in alone.notes
+
+
+class InPart(Family):
+    """A family one of whose scenarios has an input that exists in part, all of it here."""
+
+    @hookimpl
+    def kinfolk_scenarios(self, request: Request) -> tuple[Scenario, ...]:
+        first, second = super().kinfolk_scenarios(request)
+        return (first, attrs.evolve(second, name="part", sparse=frozenset("x")))
+
+
+def test_a_scenario_of_sparse_memory_needs_an_executor_of_it(run):
+    class Device(Simulator):
+        name = "device"
+        takes_sparse = False
+
+    report = run(InPart(), executor=Device())
+    assert report.status == "pass" and [each.name for each in report.scenarios] == ["as asked"]
+    assert "part is left out: it needs an executor of memory that exists in part" in report.notes

@@ -22,7 +22,7 @@ from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer, Storage
 from kinfolk_runtime.simulator.fault import KernelFault
 from kinfolk_runtime.simulator.program import Program
 from kinfolk_runtime.simulator.sanitizers import Sanitizer, sanitizers
-from kinfolk_runtime.simulator.space import AddressSpace
+from kinfolk_runtime.simulator.space import LARGEST, AddressSpace
 from kinfolk_runtime.simulator.waves import run_workgroup
 from kinfolk_runtime.simulator.workgroup import Workgroup
 
@@ -215,6 +215,9 @@ def _value(kernel: Kernel, memory: AddressSpace, parameter: Parameter, given: Gi
         storage: Storage = Buffer(given) if isinstance(given, np.ndarray) else given
         if parameter.access != "read" and not cast("Buffer", storage).writeable:
             raise _wrong_argument(kernel, f"parameter {parameter.name} is written, its array is read-only")
+        if storage.size > LARGEST:
+            told = f"parameter {parameter.name} has {storage.size} bytes, the simulator maps at most {LARGEST}"
+            raise _wrong_argument(kernel, f"{told}. Run it on fewer pages or rows")
         return memory.map(parameter, storage)
     if parameter.kind == "f32":
         if type(given) is not float:

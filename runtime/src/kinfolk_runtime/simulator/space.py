@@ -19,6 +19,8 @@ SLOT_BITS: Final = 40
 """An address is (buffer number << 40) + offset; numbers 1 to 127 keep it within the 47 bits of a user address."""
 GUARD: Final = 1 << 20
 """Bytes at both ends of a slot that are never part of a buffer."""
+LARGEST: Final = (1 << SLOT_BITS) - 4 * GUARD
+"""The most bytes of a buffer that fit a slot at any alignment."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -55,8 +57,7 @@ class AddressSpace:
         if number > 127:
             raise InternalError("the simulator maps at most 127 buffers in one launch")
         room = (1 << SLOT_BITS) - 2 * GUARD - storage.size - 2 * step
-        if room < 0:
-            raise InternalError(f"{parameter.name} of {storage.size} bytes does not fit a slot of 2^{SLOT_BITS}")
+        assert room >= 0, f"{parameter.name} is larger than a slot"
         offset = (GUARD + int(self._random.integers(0, room + 1))) // step * step + parameter.alignment
         base = (number << SLOT_BITS) + offset
         self._mapped.append(
