@@ -2,55 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from attrs import evolve
 from engine_pair import run_both
+from workgroup_toy import STAGE, STAGE_VIEW, WAIT, built
 
-from kinfolk.ir import build_kernel, constant
-from kinfolk.ir.meaning import MemoryAccess
-from kinfolk.ir.op import AttributeDef, OpDef, effects
+from kinfolk.ir import constant
 from kinfolk.ir.ops import control, lanes, memory
 from kinfolk.ir.types import BF16, F32, I8, I32, I64
 from kinfolk.parameters import Parameter
 from kinfolk_runtime.simulator import Buffer, Simulator
 from kinfolk_runtime.simulator.staging import MOST_PENDING
-
-
-def never(*_: Any) -> Any:
-    raise AssertionError("nothing is lowered here")
-
-
-def _stage(operands: tuple[str, ...]) -> OpDef:
-    return OpDef(
-        name=f"toy.stage_{operands[0]}",
-        operands=(*operands, "buffer", "start"),
-        attributes=(AttributeDef("count", "int", default=1), AttributeDef("offset", "int", default=0)),
-        result=lambda types, _: (),
-        effects=effects("reads", "writes", "convergent"),
-        issue="global_memory",
-        meaning=MemoryAccess("view" if operands[0] == "view" else "global", "stage"),
-        lowering=never,
-    )
-
-
-STAGE, STAGE_VIEW = _stage(("pointer",)), _stage(("view", "index"))
-WAIT = OpDef(
-    name="toy.wait",
-    attributes=(AttributeDef("outstanding", "int", default=0),),
-    result=lambda types, _: (),
-    effects=effects("writes", "convergent"),
-    issue="scalar",
-    meaning=MemoryAccess("workgroup", "wait"),
-    lowering=never,
-)
-
-
-def built(toy, body, *parameters, waves=1):
-    arch = evolve(toy.arch, ops=(*toy.arch.ops, STAGE, STAGE_VIEW, WAIT))
-    return build_kernel("staging", parameters, arch=arch, block=waves * toy.wave, body=body)
 
 
 def agrees(kernel, arguments, grid=(1, 1, 1), **given):

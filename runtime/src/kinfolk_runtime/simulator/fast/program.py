@@ -122,7 +122,7 @@ class FastProgram:
 
     def _text(self, op: Operation, make: Callable[[], Any], *more: Hashable) -> Any:
         types = tuple(value.type for value in (*op.operands, *op.results))
-        key = (id(op.definition), types, tuple(op.attributes.items()), self.wave_size, self.checks, more)
+        key = (id(op.definition), types, tuple(op.attributes.items()), self.wave_size, more)
         if key not in _KNOWN:
             _KNOWN[key] = (op.definition, make())
         return _KNOWN[key][1]
@@ -165,7 +165,7 @@ class FastProgram:
         return np.concatenate([_image_of(part.data, self.wave_size) for part in parts])
 
     def _survey_access(self, op: Operation, meaning: MemoryAccess) -> None:
-        checks = self.checks
+        checks, seen = self.checks, self.checks.sanitize
         watched = meaning.space in ("global", "view") and _root_access(op.operands[0], self._accesses) != "read"
         match meaning.action:
             case "allocate":
@@ -178,15 +178,19 @@ class FastProgram:
             case "offset":
                 text = self._text(op, lambda: memory_ops.pointer_offset(op, self.wave_size))
             case "bound":
-                text = self._text(op, lambda: memory_ops.bound(op, self.wave_size, checks))
+                text = self._text(op, lambda: memory_ops.bound(op, self.wave_size, checks), checks.memory)
             case "load" | "store" | "atomic_add" if meaning.space == "global":
                 text = self._text(
-                    op, lambda: memory_ops.pointer_access(op, meaning, self.wave_size, checks, watched), watched
+                    op, lambda: memory_ops.pointer_access(op, meaning, self.wave_size, checks, watched), watched, seen
                 )
             case "load" | "store" if meaning.space == "view":
                 added = bool(added_constant(op))
                 text = self._text(
-                    op, lambda: memory_ops.view_access(op, meaning, self.wave_size, checks, watched), added, watched
+                    op,
+                    lambda: memory_ops.view_access(op, meaning, self.wave_size, checks, watched),
+                    added,
+                    watched,
+                    seen,
                 )
             case "load" | "store" | "atomic_add" if meaning.space == "workgroup":
                 if op.operands[0] not in self._allocations:
@@ -201,10 +205,10 @@ class FastProgram:
                 self._staged_bytes = max(self._staged_bytes, source.bytes * self.wave_size)
                 added = meaning.space == "view" and bool(added_constant(op))
                 text = self._text(
-                    op, lambda: staging_ops.stage(op, meaning, self.wave_size, checks, watched), added, watched
+                    op, lambda: staging_ops.stage(op, meaning, self.wave_size, checks, watched), added, watched, checks
                 )
             case "wait":
-                text = self._text(op, lambda: staging_ops.wait(op, self.wave_size, checks))
+                text = self._text(op, lambda: staging_ops.wait(op, self.wave_size, checks), checks)
             case _:
                 raise UnknownAccess(f"{op.name}: {meaning.action} in {meaning.space} memory")
         self.scratch_bytes = max(self.scratch_bytes, SPARE_BYTES * self.wave_size)
@@ -219,7 +223,7 @@ class FastProgram:
             case "uniform":
                 self._texts[op] = self._text(op, lambda: lane_ops.uniform(op.operands[0].type, size))
             case "barrier":
-                self._texts[op] = self._text(op, lambda: control_ops.barrier(size, self.checks))
+                self._texts[op] = self._text(op, lambda: control_ops.barrier(size, self.checks), self.checks.sync)
             case _:
                 for value in op.results:
                     if isinstance(value.type, BufferType):
@@ -298,8 +302,9 @@ class FastProgram:
         begin, count = self._allocations[op.operands[0]]
         words = workgroup_ops.place_words(op, meaning, begin, count)
         remembers = op in self._flags
+        size, checks = self.wave_size, self.checks
         text = self._text(
-            op, lambda: workgroup_ops.workgroup_access(op, meaning, self.wave_size, remembers, self.checks), remembers
+            op, lambda: workgroup_ops.workgroup_access(op, meaning, size, remembers, checks), remembers, checks
         )
         flag: list[int] = []
         if remembers:

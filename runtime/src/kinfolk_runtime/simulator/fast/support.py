@@ -198,6 +198,17 @@ define internal i64 @move_unit(ptr %c, ptr %record, i64 %offset, i64 %unit, i64 
 nowhere:
   br i1 %bounded, label %bad, label %none
 somewhere:
+  %watches = and i64 %checks, {WATCHED}
+  %watched = icmp ne i64 %watches, 0
+  %stores = icmp eq i64 %mode, {STORE}
+  br i1 %watched, label %watch, label %look
+watch:
+  %add.or.load = select i1 %loads, i64 {LOADED}, i64 {ADDED}
+  %role = select i1 %stores, i64 {STORED}, i64 %add.or.load
+  %raced = call i64 @touch(ptr %c, ptr %record, i64 %offset, i64 %unit, i64 %role)
+  %is.raced = icmp ne i64 %raced, 0
+  br i1 %is.raced, label %bad, label %look
+look:
   %host = call ptr @spot(ptr %record, i64 %offset, i64 %unit, ptr %marks.at)
   %marks = load ptr, ptr %marks.at
   %missing = icmp eq ptr %host, null
@@ -212,17 +223,6 @@ poison:
   call void @set_unit(ptr %data, i64 {_POISON}, i64 %unit)
   ret i64 0
 have:
-  %watches = and i64 %checks, {WATCHED}
-  %watched = icmp ne i64 %watches, 0
-  %stores = icmp eq i64 %mode, {STORE}
-  br i1 %watched, label %watch, label %go
-watch:
-  %add.or.load = select i1 %loads, i64 {LOADED}, i64 {ADDED}
-  %role = select i1 %stores, i64 {STORED}, i64 %add.or.load
-  %raced = call i64 @touch(ptr %c, ptr %record, i64 %offset, i64 %unit, i64 %role)
-  %is.raced = icmp ne i64 %raced, 0
-  br i1 %is.raced, label %bad, label %go
-go:
   %unmarked = icmp eq ptr %marks, null
   br i1 %stores, label %store, label %read
 read:
