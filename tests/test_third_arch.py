@@ -152,7 +152,7 @@ def test_kinfolk_amdgcn_holds_nothing_measured_of_a_processor(root: Path) -> Non
 def test_a_processor_that_nobody_measured_is_measured_by_the_tool(
     root: Path, tmp_path: Path, pip_installed: Callable[[Path, Path], None], ran: Ask
 ) -> None:
-    """A real one, with both LLVMs: it has no 8-bit matrix products, and says so itself afterwards."""
+    """A real one, with both LLVMs: it neither multiplies nor widens 8-bit floats, and says so itself afterwards."""
     copy, site = copied(root, tmp_path, MEASURED), tmp_path / "site"
     (copy / "src" / f"kinfolk_{MEASURED}" / "legality.json").unlink()
     pip_installed(copy, site)
@@ -166,7 +166,7 @@ def test_a_processor_that_nobody_measured_is_measured_by_the_tool(
     assert eight_bits["used_by"]["llvm22"] == [f"{MEASURED}.mfma_f32_16x16x32_fp8_fp8"]
     assert eight_bits["status"] == {llvm: {MEASURED: "arch_absent"} for llvm in ("llvm20", "llvm22")}
     asked = f"from kinfolk import compose; print(*compose('mla', '{MEASURED}').arch.lacking)"
-    assert ran([site], "-c", asked).stdout.split() == [
+    assert ran([site], "-c", asked).stdout.split() == ["core.widen_float8"] + [
         f"{MEASURED}.mfma_f32_{size}_{a}_{b}"
         for size in ("16x16x32", "32x32x16")
         for a in ("fp8", "bf8")

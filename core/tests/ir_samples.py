@@ -9,7 +9,7 @@ from kinfolk.arch import Arch
 from kinfolk.ir import Kernel, build_kernel, current_builder
 from kinfolk.ir.op import OpDef
 from kinfolk.ir.ops import arithmetic as a
-from kinfolk.ir.ops import control, convert, lanes, memory, vector
+from kinfolk.ir.ops import control, convert, float8, lanes, memory, vector
 from kinfolk.ir.ops.control import SCHEDULE_FENCE
 from kinfolk.ir.text import print_kernel
 from kinfolk.ir.types import (
@@ -93,6 +93,8 @@ def every_op(wave_size: int = 64) -> Kernel:
             a.fcmp(single, single, predicate="olt"), single, vector.shuffle(single, single, indices=(7, 0, 1, 2))
         )
         tile = memory.allocate(BF16, 256)
+        short = float8.widen_float8(float8.narrow_float8(chosen, to=F8E5M2, overflow="saturate"), to=F16)
+        chosen = convert.fpext(short, to=F32)
         memory.workgroup_store(tile, lanes.uniform(thread), convert.fptrunc(chosen, to=BF16), offset=4, scope="tile")
         control.barrier()
         SCHEDULE_FENCE.add()

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from kinfolk.arch import Arch, UnknownFact
-from kinfolk.errors import IRError, PluginError
+from kinfolk.errors import IllegalOp, IRError, PluginError
 from kinfolk.expr import ExprError, Scope, fact
-from kinfolk.ir import build_kernel
+from kinfolk.ir import build_kernel, constant
 from kinfolk.ir.meaning import Matrix, OperandMap
 from kinfolk.ir.op import OpDef
-from kinfolk.ir.ops import memory
-from kinfolk.ir.types import BF16, F32
+from kinfolk.ir.ops import float8, memory
+from kinfolk.ir.types import BF16, F8E4M3FN, F8E5M2, F32, VectorType
 from kinfolk.matrix import Atom, MatrixCatalog, atom_fact
 
 ANYWHERE = OperandMap(np.zeros((32, 4), np.int64), np.zeros((32, 4), np.int64))
@@ -75,7 +75,7 @@ def test_facts_and_what_else_is_declared_cannot_be_changed():
     made = arch(facts=declared)
     declared["lds_bytes"] = 1
     assert made.lds_bytes == 1024
-    for mapping in (made.facts, made.facts.declared, made.roles, made.lacking, made.bounds):
+    for mapping in (made.facts, made.facts.declared, made.roles, made.lacking, made.lacking_types, made.bounds):
         with pytest.raises(TypeError):
             mapping["lds_bytes"] = 1
 
@@ -108,3 +108,24 @@ def test_a_kernel_is_held_to_the_bounds_when_it_is_built(threads, elements, told
 def test_a_bound_names_a_fact_that_is_a_number(bounds):
     with pytest.raises(PluginError, match="each by a declared fact that is an int"):
         arch(bounds=bounds)
+
+
+TYPED = {"core.narrow_float8": {F8E4M3FN: "write f8E4M3FNUZ"}}
+
+
+def test_an_op_may_be_lacking_for_one_type_alone():
+    """The pair: one type is refused where the op is built, with what there is instead; its neighbour is not."""
+    made = arch(lacking_types=TYPED)
+    assert made.has("core.narrow_float8") and made.has("core.narrow_float8", F32, F8E5M2)
+    assert not made.has("core.narrow_float8", F32, VectorType(F8E4M3FN, 4)) and made.has("core.add", F8E4M3FN)
+    assert made.lacks("core.narrow_float8", F8E4M3FN) == "write f8E4M3FNUZ"
+
+    def narrows(to):
+        def body():
+            float8.narrow_float8(constant(1.0, F32), to=to, overflow="saturate")
+
+        return build_kernel("k", [], arch=made, block=32, body=body)
+
+    assert narrows(F8E5M2).walk()
+    with pytest.raises(IllegalOp, match=r"float8 is not legal on toy: write f8E4M3FNUZ \(at .*test_arch.py"):
+        narrows(F8E4M3FN)

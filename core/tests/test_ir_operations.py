@@ -443,11 +443,12 @@ def test_an_inactive_lane_breaks_no_requirement():
     assert [(why, where.tolist()) for why, where in algebra.violations] == [("division by zero", [0, 2])]
 
 
-# Checked by a test here or, for the two files after them, there.
+# Checked by a test here or, for the files of conversions and transcendentals, there.
 HERE = {*BINARY, *EXACT, "core.icmp", "core.fcmp", "core.sqrt", "core.select", "core.constant", "core.splat"}
 HERE |= {"core.extract", "core.pack", "core.shuffle", "core.bitcast", "core.byte_permute"}
 HERE |= {"core.lane_id", "core.wave_id", "core.thread_id", "core.block_id"}
 CONVERSIONS = {"core.sext", "core.zext", "core.trunc", "core.sitofp", "core.fptosi", "core.fpext", "core.fptrunc"}
+CONVERSIONS |= {"core.widen_float8", "core.narrow_float8"}
 TRANSCENDENTALS = {"core.exp2", "core.log2"}
 
 

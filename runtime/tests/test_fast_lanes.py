@@ -7,11 +7,13 @@ import ctypes
 import numpy as np
 import pytest
 
+from kinfolk.ir.float8 import FORMATS
 from kinfolk.ir.llvm_lanes import LlvmAlgebra, constant_text
 from kinfolk.ir.meaning import LaneFunction
 from kinfolk.ir.numpy_lanes import NumpyAlgebra, NumpyLane, storage_dtype
 from kinfolk.ir.op import OpDef
 from kinfolk.ir.ops import CORE_OPS
+from kinfolk.ir.ops.float8 import OVERFLOWS
 from kinfolk.ir.types import (
     BF16,
     F16,
@@ -67,6 +69,13 @@ CASES = [
     ("core.fpext", "f32", {"to": F64}),
     *(("core.fptrunc", "f32", {"to": to}) for to in (BF16, F16)),
     ("core.fptrunc", "f64", {"to": F32}),
+    *(("core.widen_float8", t.name, {"to": to}) for t in FORMATS for to in (F32, F16, BF16)),
+    *(
+        ("core.narrow_float8", t, {"to": to, "overflow": overflow})
+        for t in ("f32", "f16", "bf16")
+        for to in FORMATS
+        for overflow in OVERFLOWS
+    ),
     ("core.bitcast", "f32", {"to": VectorType(I32, 4)}),
     ("core.bitcast", "bf16*8", {"to": VectorType(I32, 4)}),
     ("core.bitcast", "i64*2", {"to": VectorType(BF16, 8)}),
@@ -88,12 +97,13 @@ ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "fma", "sqrt", "exp2", "log2", "rc
 EDGES = {
     F32: """0 80000000 1 7fffff 800000 3f800000 3f800001 4b000000 4b800001 7f7fffff 7f800000 ff800000 7fc00000 7fa12345
          ffc54321 43000000 c2fc0000 42ffffff 4f000000 cf000000 38800000 477ff000 477fefff 33000000 33000001 3f808000
-         3f818000 5f000000 3fb504f3""",
+         3f818000 5f000000 3fb504f3 43e80000 43e80001 43e7ffff 47700000 476fffff c3780000 c377ffff 3a800000 3b000000""",
     F64: """0 8000000000000000 1 7ff0000000000000 fff0000000000000 7ff8000000000000 7ff0000000000123 3ff0000000000000
          47efffffe0000000 47effffff0000000 36a0000000000000 3690000000000000 380fffffffffffff 43e0000000000000
          c3e0000000000000 41dfffffffc00000 3fe0000000000000""",
     F16: "0 8000 1 3ff 400 7bff 7c00 fc00 7e00 7d01 fe55 3c00",
     BF16: "0 8000 1 7f 80 7f7f 7f80 ff80 7fc0 7fa1 3f80",
+    **dict.fromkeys(FORMATS, "0 80 1 7 8 4 3 7f 7e 7d 7c 7b ff fe fd fc fb 81"),
 }
 """Storage bits in hexadecimal: zeros, denormals, halves, limits of conversions, infinities, NaNs of both kinds."""
 

@@ -18,11 +18,11 @@ from kinfolk_amdgcn.legality import Legality, Row, Statement
 from kinfolk_amdgcn.legality.measure import instructions, measure, statuses
 from kinfolk_amdgcn.legality.table import FILE, TOOL
 from kinfolk_amdgcn.legality.usage import statements_of
-from kinfolk_amdgcn.lowering import lower_kernel
+from kinfolk_amdgcn.lowering import float8, lower_kernel
 
 PROCESSORS = ("gfx942", "gfx950")
 FACTS = {"lds_bytes": 65536, "simds_per_cu": 4, "max_waves_per_simd": 8, "max_workgroup_size": 1024}
-FACTS |= {"buffer_word3": 0x00027000}
+FACTS |= {"buffer_word3": 0x00027000, "fp8_format": "fnuz"}
 LOAD_TO_LDS = "call void @llvm.amdgcn.global.load.lds(ptr addrspace(1) ?, ptr addrspace(3) ?, i32 {}, i32 0, i32 0)"
 DPP = "call i32 @llvm.amdgcn.update.dpp.i32(i32 ?, i32 ?, i32 {}, i32 15, i32 15, i1 true)"
 FMA = "call <{0} x {2}> @llvm.fma.v{0}{1}(<{0} x {2}> ?, <{0} x {2}> ?, <{0} x {2}> ?)"
@@ -67,6 +67,7 @@ def an_arch(processor="gfx942", own=(), lower=None, without=None):
         matrix=MatrixCatalog(()),
         ops=(*ops.OPS, *own),
         lacking=without or {},
+        lacking_types=float8.lacking_types(FACTS),
         lower_kernel=lower or partial(lower_kernel, legality=TABLE),
         read_usage=lambda code, symbol, arch: None,
     )

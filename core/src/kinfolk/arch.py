@@ -13,9 +13,10 @@ from kinfolk.errors import KinfolkError, PluginError
 from kinfolk.fields import shown
 from kinfolk.ir.op import OpDef, OpTable
 from kinfolk.ir.ops import CORE_OPS
+from kinfolk.ir.types import ScalarType, Type, element_type
 from kinfolk.matrix import FACT_PREFIX, MatrixCatalog
 from kinfolk.plugins.containment import WrongAnswerError, contained
-from kinfolk.roles import check_roles
+from kinfolk.roles import check_roles, op_for_role
 
 if TYPE_CHECKING:
     from kinfolk.banks import BankModel
@@ -75,7 +76,8 @@ class Arch:
     `facts` are numbers and flags in the units of their names (`lds_bytes`, `compute_units`), to which `Facts` adds what
     follows from the other fields; they read as attributes too. `target_ids` are the compiler's names of it. `ops` are
     its own ops, `roles` says what some of them are good for (`kinfolk.roles`), `lacking` names portable ops it does not
-    have with what to use instead.
+    have with what to use instead; `lacking_types` names, per portable op that it has, the element types of operands and
+    results for which it has none, with what to use instead.
     `bounds` names the fact, by a name of `BOUNDS`, that a kernel is held to when it is built. `banks` says how its
     workgroup memory serves lanes, None where that is not declared.
     `lower_kernel(kernel, arch, spec, llvm)` writes LLVM IR for an LLVM generation; `read_usage(object, symbol, arch)`
@@ -90,6 +92,7 @@ class Arch:
     ops: tuple[OpDef, ...] = ()
     roles: Mapping[str, OpDef] = attrs.field(factory=dict[str, OpDef])
     lacking: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    lacking_types: Mapping[str, Mapping[ScalarType, str]] = attrs.field(factory=dict[str, Mapping[ScalarType, str]])
     bounds: Mapping[str, str] = attrs.field(factory=dict[str, str])
     banks: BankModel | None = None
     lower_kernel: Callable[[Kernel, Arch, Spec | None, int], LoweredModule]
@@ -105,6 +108,8 @@ class Arch:
         object.__setattr__(self, "facts", Facts(declared, self.wave_size, self.matrix))
         for name in ("roles", "lacking", "bounds"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        without = {op: MappingProxyType(dict(types)) for op, types in self.lacking_types.items()}
+        object.__setattr__(self, "lacking_types", MappingProxyType(without))
         for name, fact in self.bounds.items():
             if name not in BOUNDS or type(declared.get(fact)) is not int:
                 raise PluginError(
@@ -136,13 +141,22 @@ class Arch:
             raise UnknownFact(f"{self.name}.{name} is {value!r}, not a number; read it with fact({name!r})")
         return value
 
-    def has(self, op: str) -> bool:
-        """Whether an op of this name is legal here."""
-        return op in self.op_table and op not in self.lacking
+    def has(self, op: str, *types: Type) -> bool:
+        """Whether an op of this name is legal here, with operands and results of these types among others."""
+        return op in self.op_table and self.lacks(op, *types) is None
 
-    def lacks(self, op: str) -> str | None:
-        """Return what to use instead of a portable op this arch does not have; None for one it has."""
-        return self.lacking.get(op)
+    def lacks(self, op: str, *types: Type) -> str | None:
+        """Return what to use instead of a portable op this arch does not have, or not for one of the types of its
+        operands and results; None for one it has."""
+        if op in self.lacking or op not in self.lacking_types:
+            return self.lacking.get(op)
+        without = self.lacking_types[op]
+        return next((without[element] for element in map(element_type, types) if element in without), None)
+
+    def op_for(self, role: str) -> OpDef:
+        """Return the op in a role of `kinfolk.roles`; raise IllegalOp, naming what is missing and what of its kind
+        the arch has instead, where it has none."""
+        return op_for_role(self.name, role, self.roles)
 
     def lower(self, kernel: Kernel, spec: Spec | None, llvm: int) -> LoweredModule:
         """Return the kernel as LLVM IR for the LLVM generation `llvm`."""

@@ -1,51 +1,64 @@
 """Roles: what an op of an arch is good for, so that the toolkit asks for it and never for the arch's name.
 
 An arch declares `roles={"transpose_read_16": op}`. A role is a promise about the op's operands, result and meaning,
-checked when the arch is made; what the op does beyond that the toolkit reads from its meaning.
+checked when the arch is made; what the op does beyond that the toolkit reads from its meaning. Who has a way without
+the op asks `op_in_role` and gets None; who has none asks `op_for_role`, whose error names what the arch lacks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 import attrs
+import numpy as np
 
-from kinfolk.errors import IRError, PluginError
-from kinfolk.ir.meaning import LaneFunction, MemoryAccess
+from kinfolk.errors import IllegalOp, IRError, PluginError
+from kinfolk.ir.meaning import LaneFunction, LanePermutation, MemoryAccess
 from kinfolk.ir.op import OpDef
-from kinfolk.ir.types import BF16, F32, I8, I16, I32, BufferType, ScalarType, Type, VectorType
+from kinfolk.ir.types import BF16, F32, I8, I16, I32, BufferType, PointerType, ScalarType, Type, VectorType, ViewType
 
 
 @attrs.frozen
 class Role:
-    """What an op in this role does, in words; `fault` says what of it an op does not keep, or nothing."""
+    """What an op in this role does, in words; `fault` says what of it an op does not keep, or nothing.
 
+    Roles of one `kind` do the same thing in other sizes: what an arch has of it is what it has instead.
+    """
+
+    kind: str
     promise: str
     fault: Callable[[OpDef], str]
 
 
-def _result(op: OpDef, *operands: Type) -> tuple[Type, ...]:
-    defaults = {each.name: each.default for each in op.attributes}
+def _result(op: OpDef, *operands: Type, **given: int) -> tuple[Type, ...]:
+    attributes = {each.name: each.default for each in op.attributes} | given
     try:
-        return op.result(operands, defaults)
+        return op.result(operands, attributes)
     except IRError as error:
-        raise PluginError(f"{op.name} does not take {', '.join(map(str, operands))}: {error}") from None
+        taken = [*map(str, operands), *(f"{name} = {value}" for name, value in given.items())]
+        raise PluginError(f"{op.name} does not take {', '.join(taken)}: {error}") from None
+
+
+def _lacks_attributes(op: OpDef, *needed: str) -> str:
+    missing = [name for name in needed if name not in [each.name for each in op.attributes]]
+    return f"has no attribute {' or '.join(missing)}" if missing else ""
 
 
 def _transpose_read(element: ScalarType) -> Role:
     def fault(op: OpDef) -> str:
-        meaning, names = op.meaning, [each.name for each in op.attributes]
+        meaning = op.meaning
         if not isinstance(meaning, MemoryAccess) or (meaning.space, meaning.action) != ("workgroup", "load"):
             return "is no load from workgroup memory"
         if meaning.exchange is None:
             return "hands no element to another lane"
-        if missing := [name for name in ("offset", "alignment", "scope") if name not in names]:
-            return f"has no attribute {' or '.join(missing)}"
+        if missing := _lacks_attributes(op, "offset", "alignment", "scope"):
+            return missing
         (result,) = _result(op, BufferType(element, 4096), I32)
         return "" if isinstance(result, VectorType) and result.element == element else f"gives {result}"
 
     return Role(
+        "transpose_read",
         f"each lane loads a vector of {element.bits}-bit elements at its own index in workgroup memory, and elements "
         "change lanes as the meaning's exchange says",
         fault,
@@ -59,12 +72,92 @@ def _narrow_fault(op: OpDef) -> str:
     return "" if results == (VectorType(BF16, 2),) else f"gives {', '.join(map(str, results))} for two f32"
 
 
+def _swap(apart: int) -> Role:
+    def fault(op: OpDef) -> str:
+        if not isinstance(op.meaning, LanePermutation):
+            return "is no lane permutation"
+        if (results := _result(op, I32, I32)) != (I32, I32):
+            return f"gives {', '.join(map(str, results))} for two i32"
+        size = 4 * apart
+        lane = np.arange(size)
+        upper = lane // apart % 2
+        expected = ((upper, lane - upper * apart), (upper, lane + (1 - upper) * apart))
+        found = op.meaning.sources(size, np.ones(size, np.bool_))
+        kept = len(found) == len(expected) and all(
+            np.array_equal(np.broadcast_to(mine, size), theirs)
+            for results in zip(found, expected, strict=True)
+            for mine, theirs in zip(*results, strict=True)
+        )
+        return "" if kept else "exchanges other lanes"
+
+    return Role(
+        "swap",
+        f"two values of 32 bits trade places: of a every second group of {apart} lanes, of b the group before it",
+        fault,
+    )
+
+
+def _stage(source: str, width: int) -> Role:
+    through_view = source == "view"
+
+    def fault(op: OpDef) -> str:
+        if not isinstance(op.meaning, MemoryAccess) or op.meaning != MemoryAccess(_SPACES[source], "stage"):
+            return f"stages nothing from a {source} to workgroup memory"
+        if missing := _lacks_attributes(op, "count", "offset", "scope"):
+            return missing
+        where: tuple[Type, ...] = (ViewType(I32), I32) if through_view else (PointerType(I32),)
+        results = _result(op, *where, BufferType(I32, 4096), I32, count=width // I32.bytes)
+        return f"gives {', '.join(map(str, results))}, not nothing" if results else ""
+
+    return Role(
+        "stage_view" if through_view else "stage",
+        f"each lane moves {width} bytes from a {source} to workgroup memory without passing registers",
+        fault,
+    )
+
+
+_SPACES: Final[Mapping[str, Literal["view", "global"]]] = {"view": "view", "pointer": "global"}
+
+
+def _wait_fault(op: OpDef) -> str:
+    if not isinstance(op.meaning, MemoryAccess) or op.meaning != MemoryAccess("workgroup", "wait"):
+        return "waits for no staging"
+    return _lacks_attributes(op, "outstanding")
+
+
 ROLES: Final[Mapping[str, Role]] = {
     "transpose_read_16": _transpose_read(I16),
     "transpose_read_8": _transpose_read(I8),
-    "narrow_bf16": Role("two f32 become one vector of two bf16, rounded to nearest even", _narrow_fault),
+    "narrow_bf16": Role("narrow", "two f32 become one vector of two bf16, rounded to nearest even", _narrow_fault),
+    "swap_16": _swap(16),
+    "swap_32": _swap(32),
+    "stage_4": _stage("pointer", 4),
+    "stage_16": _stage("pointer", 16),
+    "stage_view_4": _stage("view", 4),
+    "stage_view_16": _stage("view", 16),
+    "wait_staged": Role("wait_staged", "the wave waits until all but its latest stagings have arrived", _wait_fault),
 }
-"""The roles the toolkit knows."""
+"""The roles that can be asked for. One op may have several: an op that stages 4 or 16 bytes has both roles."""
+
+
+def known_role(role: str) -> str:
+    """Return `role`; raise IRError unless it is one of `ROLES`."""
+    if role not in ROLES:
+        raise IRError(f"nobody knows the role {role!r}, roles are: {', '.join(ROLES)}")
+    return role
+
+
+def op_for_role(arch: str, role: str, roles: Mapping[str, OpDef]) -> OpDef:
+    """Return the op that `roles` has in a role; raise IllegalOp, naming what is missing and what of its kind there is,
+    where it has none."""
+    if known_role(role) in roles:
+        return roles[role]
+    kind = ROLES[role].kind
+    instead = [f"{other} ({ROLES[other].promise})" for other in roles if ROLES[other].kind == kind]
+    raise IllegalOp(
+        f"{arch} has no op in the role {role} ({ROLES[role].promise}); "
+        f"of its kind it has {', '.join(instead) or 'nothing'}"
+    )
 
 
 def check_roles(arch: str, roles: Mapping[str, OpDef], ops: tuple[OpDef, ...]) -> None:

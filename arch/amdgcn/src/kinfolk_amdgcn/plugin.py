@@ -16,7 +16,7 @@ from kinfolk.ir.op import OpDef
 from kinfolk.ir.ops import CORE_OPS
 from kinfolk_amdgcn import mfma, ops, resources
 from kinfolk_amdgcn.legality import Legality
-from kinfolk_amdgcn.lowering import lower_kernel
+from kinfolk_amdgcn.lowering import float8, lower_kernel
 from kinfolk_amdgcn.target import parse_target_id
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class AmdPlugin:
             ops=self.ops,
             roles=self.roles,
             lacking=self.legality.lacking(processor, names),
+            lacking_types=float8.lacking_types(self.facts),
             bounds={"workgroup_threads": "max_workgroup_size", "workgroup_bytes": "lds_bytes"},
             banks=self.banks,
             lower_kernel=partial(lower_kernel, legality=self.legality),

@@ -7,8 +7,11 @@ from typing import Final
 from kinfolk_amdgcn.plugin import AmdPlugin
 from kinfolk_gfx942.banks import BANKS
 from kinfolk_gfx942.facts import FACTS
+from kinfolk_gfx942.ops import OPS, ROLES
 
-PLUGIN: Final = AmdPlugin(package="kinfolk_gfx942", name="gfx942", target_ids=("gfx942",), facts=FACTS, banks=BANKS)
+PLUGIN: Final = AmdPlugin(
+    package="kinfolk_gfx942", name="gfx942", target_ids=("gfx942",), facts=FACTS, ops=OPS, roles=ROLES, banks=BANKS
+)
 
 kinfolk_arch = PLUGIN.kinfolk_arch
 kinfolk_gate_resources = PLUGIN.kinfolk_gate_resources

@@ -156,4 +156,11 @@ ROLES: Final[Mapping[str, OpDef]] = {
     "transpose_read_16": TRANSPOSE_READ_16,
     "transpose_read_8": TRANSPOSE_READ_8,
     "narrow_bf16": NARROW_BF16,
+    "swap_16": SWAP_16,
+    "swap_32": SWAP_32,
+    "stage_4": STAGE,
+    "stage_16": STAGE,
+    "stage_view_4": STAGE_VIEW,
+    "stage_view_16": STAGE_VIEW,
+    "wait_staged": WAIT_STAGED,
 }

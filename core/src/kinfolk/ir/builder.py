@@ -37,7 +37,15 @@ def current_builder() -> Builder:
 
 def op_in_role(role: str) -> OpDef | None:
     """Return the op that the arch being built for has in a role of `kinfolk.roles`; None where it has none."""
-    return current_builder().roles.get(role)
+    return current_builder().op_in_role(role)
+
+
+def op_for_role(role: str) -> OpDef:
+    """Return the op that the arch being built for has in a role of `kinfolk.roles`.
+
+    Raises IllegalOp, naming what is missing and what of its kind the arch has, where it has none.
+    """
+    return current_builder().op_for_role(role)
 
 
 def constant(value: int | float, type_: DataType) -> Value:
@@ -73,11 +81,11 @@ class Builder:
         self,
         table: OpTable,
         arch_name: str,
-        lacks: Callable[[str], str | None],
+        lacks: Callable[..., str | None],
         roles: Mapping[str, OpDef] | None = None,
     ) -> None:
         self.table = table
-        self.roles = roles or {}
+        self._roles = roles or {}
         self._arch_name = arch_name
         self._lacks = lacks
         self._region: Region | None = None
@@ -110,6 +118,18 @@ class Builder:
             self._constants[key] = op.results[0]
         return self._constants[key]
 
+    def op_in_role(self, role: str) -> OpDef | None:
+        """Return the arch's op in a role, None where it has none; IRError for a role nobody knows."""
+        from kinfolk.roles import known_role
+
+        return self._roles.get(known_role(role))
+
+    def op_for_role(self, role: str) -> OpDef:
+        """Return the arch's op in a role; IllegalOp where it has none."""
+        from kinfolk.roles import op_for_role
+
+        return op_for_role(self._arch_name, role, self._roles)
+
     def add(
         self,
         definition: OpDef,
@@ -131,6 +151,8 @@ class Builder:
             types = infer_results(definition, tuple(value.type for value in values), complete, regions)
         except IRError as error:
             raise IRError(f"{definition.name}: {error} (at {_location()})") from None
+        if instead := self._lacks(definition.name, *(value.type for value in values), *types):
+            raise IllegalOp(f"{definition.name} is not legal on {self._arch_name}: {instead} (at {_location()})")
         operation = Operation(definition, values, complete, types, regions, _location())
         if self._region is None:
             raise InternalError(f"{definition.name} is built outside a region")

@@ -13,7 +13,7 @@ from kinfolk.ir.types import BufferType
 from kinfolk.ir.value import Kernel
 from kinfolk.lowering import Target
 from kinfolk_amdgcn.legality import Legality
-from kinfolk_amdgcn.lowering import arithmetic, control, lanes, memory
+from kinfolk_amdgcn.lowering import arithmetic, control, float8, lanes, memory
 from kinfolk_amdgcn.lowering.attributes import function_attributes, parameter_words
 from kinfolk_amdgcn.lowering.watch import WatchedWriter, legal_only
 from kinfolk_amdgcn.target import TRIPLE, parse_target_id
@@ -55,7 +55,7 @@ def target_for(arch: Arch, llvm: int) -> Target:
         data_layout=DATA_LAYOUTS[max(known)],
         convention="amdgpu_kernel",
         spaces=SPACES,
-        lowerings={**LOWERINGS, "core.bound": memory.lower_bound(arch.buffer_word3)},
+        lowerings={**LOWERINGS, **float8.lowerings(arch), "core.bound": memory.lower_bound(arch.buffer_word3)},
     )
 
 
