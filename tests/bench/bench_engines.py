@@ -1,5 +1,7 @@
 """How fast the simulator's engines run MLA decode: lane-operations a second, and how long a kernel takes to prepare."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from kinfolk_runtime import bind
 from kinfolk_runtime import compile as compile_plan
 from kinfolk_runtime.simulator import Simulator
 from kinfolk_runtime.simulator.fast.engine import FastEngine
+from kinfolk_runtime.simulator.sanitizers import ALL
 
 BATCH = 4
 AIMED_RATE = 1e9
@@ -60,14 +63,44 @@ def test_the_engines_side_by_side(benchmark, composition, decode, engine):
     benchmark.pedantic(bound, rounds=2, warmup_rounds=1)
 
 
+@pytest.mark.benchmark(group="sanitizers")
+def test_the_price_of_sanitizers(benchmark, composition, decode, aim, say):
+    """One launch with all sanitizers, with none, and in the reference engine with all; aimed at twice none's time."""
+    keys = 512
+    plan = dispatch(decode(max_seqlen_k=keys), "gfx942")
+    inputs, artifact = filled(composition, plan, keys), compile_plan(plan)
+
+    def best(rounds, **choices):
+        """Return the least processor time of this thread, which others on the host lengthen little."""
+        bound = bind(artifact, inputs, executor=Simulator(threads=1, **choices))
+        bound()
+        begins, ends = [], []
+        for _ in range(rounds):
+            begins.append(time.thread_time())
+            bound()
+            ends.append(time.thread_time())
+        return min(end - begin for begin, end in zip(begins, ends, strict=True))
+
+    if benchmark.enabled:
+        none = best(9, sanitize="none")
+        aim(2 * none)
+        others = {"all": best(9, sanitize="all"), "all, reference engine": best(1, engine="reference", sanitize="all")}
+        total = lane_operations(composition.emit(plan.launches[0].spec), plan, keys)
+        for name, seconds in {"none": none, **others}.items():
+            rate = total / seconds / 1e9
+            say(f"{name}: {1e3 * seconds:.1f} ms, {rate:.3f} G lane-operations a second, {seconds / none:.2f} of none")
+    bound = bind(artifact, inputs, executor=Simulator(threads=1, sanitize="all"))
+    benchmark.pedantic(bound, rounds=7, warmup_rounds=1)
+
+
 @pytest.mark.benchmark(group="engines")
 def test_prepare(benchmark, composition, plan, aim):
     """A kernel whose functions this process has already."""
     aim(0.010)
     engine = FastEngine()
-    engine.prepare(composition.emit(plan.launches[0].spec))
+    engine.prepare(composition.emit(plan.launches[0].spec), ALL)
 
     def fresh():
-        return (composition.emit(plan.launches[0].spec),), {}
+        return (composition.emit(plan.launches[0].spec), ALL), {}
 
     benchmark.pedantic(engine.prepare, setup=fresh, rounds=5)

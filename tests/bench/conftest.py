@@ -37,6 +37,7 @@ class Aimed:
 
 
 AIMED = pytest.StashKey[list[Aimed]]()
+SAID = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture
@@ -49,12 +50,23 @@ def aim(request: pytest.FixtureRequest, benchmark) -> Iterator[Callable[[float],
         rows += [Aimed(request.node.name, benchmark.stats.stats.median, seconds) for seconds in aims]
 
 
+@pytest.fixture
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Return a function that has a line printed at the end."""
+    return request.config.stash.setdefault(SAID, []).append
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     rows = config.stash.get(AIMED, [])
     if rows:
         terminalreporter.section("medians beside their aims")
         for row in rows:
             terminalreporter.write_line(str(row))
+    lines = config.stash.get(SAID, [])
+    if lines:
+        terminalreporter.section("measured side by side")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")
