@@ -32,6 +32,13 @@ def staging_ops(dialect: str, widths: tuple[int, ...], source: str) -> tuple[OpD
     `stage_view(view, index, buffer, start)` and `stage(pointer, buffer, start)` move `count` elements a lane to element
     `start + offset` of the buffer, which is equal on all lanes, and behind. `wait_staged(outstanding=n)` waits until at
     most the latest n of the wave's stagings are on their way; barriers do not wait for them.
+
+    It is written as `s_waitcnt vmcnt(n)`, which counts every load and store of the wave. LLVM may make `vmcnt(0)` of it
+    or add that behind (`tests/test_wait_staged.py` has the assembly), which is right and waits for more. LLVM 22 does
+    before a read that may be of what is still on its way, and at a barrier: n stay on their way until the next barrier,
+    past reads of another allocation or with another `scope`. LLVM 20 does before the next read from workgroup memory
+    of any kind; behind a barrier, which it waits n at, before a read of the same allocation and `scope`, and, where
+    both differ, all the same: there tell tiles apart by one of the two.
     """
     return (
         _op(f"{dialect}.stage_view", ("view", "index", "buffer", "start"), widths, _lower_stage_view, source),
