@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
 from collections.abc import Callable
 from typing import Any
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 import pytest
 
-from kinfolk.check import ScenarioReport
+from kinfolk.check import ScenarioReport, numpy_dtype
 from kinfolk.dispatch import dispatch
+from kinfolk.errors import BindError, NoCandidate
 from kinfolk.ir import Kernel
 from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, convert, lanes, memory
@@ -22,7 +26,9 @@ from kinfolk_mla.addresses import address_scenarios
 from kinfolk_mla.decode import kernel
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime.artifact import Artifact
+from kinfolk_runtime.binder import StatusError, bind, call
 from kinfolk_runtime.compilation import compile as compile_plan
+from kinfolk_runtime.simulator import Simulator, SparseBuffer
 from kinfolk_runtime.verify import run_scenario, runners_of, verify
 
 pytestmark = pytest.mark.simulate
@@ -252,3 +258,83 @@ def test_below_its_edge_a_narrow_address_passes(
     monkeypatch.undo()
     report = judged(composition, artifact, narrow, scenario)
     assert report.status == "pass", report.findings
+
+
+def arguments_of_one_key(artifact: Artifact, *, token: int = 0, sequence: int = 0, stride: int = 1) -> dict[str, Any]:
+    """Return the arguments of one sequence of one key whose query is row `token` and whose table row lies far out.
+
+    The key is all ones and the query all zeros: `out` must be 1, and lse 0. Of query, table and outputs only the rows
+    in use exist.
+    """
+    heads, dtype = REQUEST.num_heads, numpy_dtype("bf16")
+    offsets = {name: np.zeros(sequence + 2, np.int32) for name in ("cu_seqlens_q", "cu_seqlens_k")}
+    offsets["cu_seqlens_q"][sequence:] = token, token + 1
+    offsets["cu_seqlens_k"][sequence + 1] = 1
+
+    def row_of(width: int, dtype: np.dtype[Any]) -> SparseBuffer:
+        row = np.zeros((heads, width), dtype)
+        return SparseBuffer((token + 1) * row.nbytes, {token * row.nbytes: row})
+
+    table_row = 4 * sequence * stride
+    return offsets | {
+        "qa": row_of(576, dtype),
+        "c_kv": np.ones((1, 16, 512), dtype),
+        "k_rope": np.ones((1, 16, 64), dtype),
+        "block_table": SparseBuffer(table_row + 4, {table_row: np.zeros(1, np.int32)}),
+        "status": np.zeros(1, np.int32),
+        "out": row_of(512, dtype),
+        "lse": row_of(1, np.dtype(np.float32)),
+        "scale": 1.0,
+        "block_table_stride": stride,
+        "num_pages": 1,
+        "total_q": token + 1,
+    }
+
+
+def written(buffer: SparseBuffer) -> npt.NDArray[np.uint8]:
+    """Return the bytes that exist of a buffer."""
+    (part,) = buffer.ranges()
+    return np.ctypeslib.as_array((ctypes.c_uint8 * (part.end - part.start)).from_address(part.address))
+
+
+ROWS = [edge + step for edge in (2**16, 2**17, 2**18, 2**25) for step in (-1, 0, 1)]
+"""Rows of 16 heads at which `out` passes 2^30, 2^31 and 2^32 bytes, and `lse` 2^31."""
+
+
+@pytest.mark.parametrize("token", ROWS)
+def test_rows_of_queries_past_4_gib(composition: Composition, artifact: Artifact, token: int) -> None:
+    arguments = arguments_of_one_key(artifact, token=token)
+    Simulator().launch(artifact.kernels[0].kernel, (1, 1, 1), arguments)
+    assert (written(arguments["out"]).view(numpy_dtype("bf16")).astype(np.float32) == 1).all()
+    assert (written(arguments["lse"]).view(np.float32) == 0).all()
+
+
+@pytest.mark.parametrize("stride", [2**28, 2**28 + 1, 2**29 - 1, 2**29, 2**31 - 1])
+def test_rows_of_tables_past_4_gib(composition: Composition, artifact: Artifact, stride: int) -> None:
+    arguments = arguments_of_one_key(artifact, sequence=4, stride=stride)
+    Simulator().launch(artifact.kernels[0].kernel, (1, 5, 1), arguments)
+    assert (written(arguments["out"]).view(numpy_dtype("bf16")).astype(np.float32) == 1).all()
+
+
+def test_bad_ids_are_counted_by_a_bound_call_and_refused_by_the_plain_one(
+    composition: Composition, artifact: Artifact
+) -> None:
+    (chosen,) = [each for each in composition.scenarios(REQUEST) if each.name == "address_bad_ids"]
+    made = attrs.evolve(artifact, plan=dispatch(chosen.request, composition.arch.name))
+    inputs = chosen.inputs()
+    bound = bind(made, inputs)
+    bound()
+    wrong = int(composition.reference(chosen.request, inputs)["status"][0])
+    assert bound.status() == {"status": wrong} and wrong > 5
+    with pytest.raises(BindError, match=r"block_table\[0, 0\] is page -1, ids in \[0, 327682\) are needed"):
+        call(made, inputs)
+    unchecked = attrs.evolve(made, plan=attrs.evolve(made.plan, contents=()))
+    with pytest.raises(StatusError, match=f"status word status is {wrong} after the launch"):
+        call(unchecked, inputs)
+
+
+def test_a_cache_past_the_bound_is_refused_with_the_bound_and_what_to_do() -> None:
+    largest = attrs.evolve(REQUEST, num_pages=2**31 - 1)
+    assert dispatch(largest, "gfx942").candidate == "mla.decode"
+    with pytest.raises(NoCandidate, match=r"num_pages is 2147483648, supported: at most 2147483647 .*Divide the cache"):
+        dispatch(attrs.evolve(largest, num_pages=2**31), "gfx942")

@@ -21,20 +21,16 @@ from kinfolk.ir.meaning import Matrix, OperandMap
 from kinfolk.ir.op import OpDef
 from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory, vector
 from kinfolk.ir.types import BF16 as BF16_TYPE
-from kinfolk.ir.types import F32, I32, I64, ScalarType, VectorType
+from kinfolk.ir.types import F32, I32, ScalarType, VectorType
 from kinfolk.ir.value import Value
 from kinfolk.matrix import Atom
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.tile import paging, softmax
 from kinfolk_mla.decode import epilogue, kernel, values
 from kinfolk_mla.request import MlaRequest
-from kinfolk_mla.spec import MlaDecodeSpec
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.compilation import compile_specs
-from kinfolk_runtime.simulator.buffers import SparseBuffer
-from kinfolk_runtime.simulator.engine import Simulator
-from kinfolk_runtime.simulator.fault import KernelFault
 from kinfolk_runtime.verify import run_scenario, runners_of
 
 pytestmark = pytest.mark.simulate
@@ -338,63 +334,6 @@ def with_rows_of_c_exchanged(definition: OpDef) -> OpDef:
     lane, slot = np.indices(shape.c.rows.shape)
     rows = OperandMap(4 * slot + lane // 16, shape.c.columns)
     return attrs.evolve(definition, meaning=attrs.evolve(shape, c=rows))
-
-
-# A page of the latent cache holds 8,192 elements: the id from which the product no longer fits 31 bits.
-FIRST_WIDE_PAGE = 1 << 18
-
-
-def one_key_at_page(spec: MlaDecodeSpec, page: int) -> dict[str, Any]:
-    """Return kernel arguments for one key, alone in a cache of more than 4 GiB at `page`."""
-    cache: dict[str, Any] = {}
-    for name, width in (("c_kv", spec.latent_width), ("k_rope", spec.rope_width)):
-        row = np.ones((1, width), np.float32).astype(BF16)
-        held = SparseBuffer(
-            size=(page + 1) * 16 * width * 2, ranges={page * 16 * width * 2: row.view(np.uint8).ravel()}
-        )
-        cache[name] = held
-    heads = spec.num_heads
-    return cache | {
-        "qa": np.zeros((1, heads, 576), BF16),
-        "cu_seqlens_q": np.array([0, 1], np.int32),
-        "cu_seqlens_k": np.array([0, 1], np.int32),
-        "block_table": np.array([[page]], np.int32),
-        "status": np.zeros(1, np.int32),
-        "out": np.zeros((1, heads, 512), BF16),
-        "lse": np.zeros((1, heads), np.float32),
-        "scale": 1.0,
-        "block_table_stride": 1,
-        "num_pages": page + 1,
-    }
-
-
-def narrow_page_product(patch: Patch, *, claimed: bool) -> None:
-    def view(self: paging.Page, cache: Any, row_elements: int, page_size: int) -> Any:
-        product = arithmetic.mul(self.identifier, page_size * row_elements, nsw=claimed)
-        pointer = memory.offset(cache, convert.sext(product, to=I64))
-        return memory.bound(pointer, self.rows * row_elements)
-
-    patch.setattr(paging.Page, "view", view)
-
-
-@pytest.mark.parametrize("page", [FIRST_WIDE_PAGE - 1, FIRST_WIDE_PAGE, (1 << 19) + 3])
-def test_pages_on_both_sides_of_the_edge_are_read(composition: Composition, artifact: Artifact, page: int) -> None:
-    arguments = one_key_at_page(artifact.kernels[0].spec, page)
-    Simulator().launch(emitted(composition, artifact), (1, 1, 1), arguments)
-    assert (arguments["out"].astype(np.float32) == 1).all()
-
-
-@pytest.mark.parametrize("claimed", [True, False])
-def test_a_page_id_multiplied_in_32_bits_fails_past_the_edge(
-    composition: Composition, artifact: Artifact, monkeypatch: Patch, claimed: bool
-) -> None:
-    narrow_page_product(monkeypatch, claimed=claimed)
-    faulty = emitted(composition, artifact)
-    below = one_key_at_page(artifact.kernels[0].spec, FIRST_WIDE_PAGE - 1)
-    Simulator().launch(faulty, (1, 1, 1), below)
-    assert (below["out"].astype(np.float32) == 1).all()
-    with pytest.raises(KernelFault):
-        Simulator().launch(faulty, (1, 1, 1), one_key_at_page(artifact.kernels[0].spec, FIRST_WIDE_PAGE))
 
 
 @pytest.mark.compile

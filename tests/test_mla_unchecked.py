@@ -60,7 +60,12 @@ def arguments_of(request: MlaRequest, scenario: str, **changed: list[int]) -> di
         "out": np.full((*rows, request.kv_lora_rank), np.nan, numpy_dtype(request.dtype)),
         "lse": np.full(rows, np.nan, np.float32),
     }
-    values = {"scale": request.scale, "block_table_stride": table.shape[1], "num_pages": request.num_pages}
+    values = {
+        "scale": request.scale,
+        "block_table_stride": table.shape[1],
+        "num_pages": request.num_pages,
+        "total_q": request.total_q,
+    }
     return inputs | {"block_table": table} | outputs | values
 
 
@@ -113,6 +118,22 @@ def test_a_sequence_whose_query_offsets_fall_has_no_query(composition: Compositi
     found = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_q=[0, 1, second]))
     assert np.isfinite(found["lse"][0]).all() and np.isfinite(found["out"][0].astype(np.float32)).all()
     assert np.isnan(found["lse"][1]).all() and np.isnan(found["out"][1].astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("row", [REQUEST.total_q, 2**30, 2**31 - 2, -1, -(2**31)])
+def test_a_query_row_that_does_not_exist_is_no_query(composition: Composition, row: int) -> None:
+    """Nothing is read for it, and nothing written."""
+    kernel = composition.emit(spec_of(composition))
+    found = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_q=[row, row + 1, row + 1]))
+    assert np.isnan(found["lse"]).all() and np.isnan(found["out"].astype(np.float32)).all()
+
+
+def test_the_last_query_row_is_one(composition: Composition) -> None:
+    """The other side of the edge."""
+    kernel = composition.emit(spec_of(composition))
+    last = REQUEST.total_q - 1
+    found = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_q=[last, last + 1, last + 1]))
+    assert np.isfinite(found["lse"][last]).all() and np.isnan(found["lse"][:last]).all()
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ class MlaDecodeSpec(Spec):
         """Return what the kernel takes.
 
         Data are aligned to 16 bytes. `status` is an i32 to which one is added for every slot in use whose page id lies
-        outside [0, num_pages), in sequences that have a query.
+        outside [0, num_pages), in sequences that have a query. A query whose row lies outside [0, total_q) is none.
         """
         data = PointerType(SCALARS[self.dtype])
         ids, floats = PointerType(I32), PointerType(F32)
@@ -68,4 +68,5 @@ class MlaDecodeSpec(Spec):
             Parameter(name="scale", type=F32),
             Parameter(name="block_table_stride", type=I32),
             Parameter(name="num_pages", type=I32),
+            Parameter(name="total_q", type=I32),
         )

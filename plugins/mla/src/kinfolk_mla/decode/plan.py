@@ -188,6 +188,7 @@ ARGUMENTS: Final = (
     Argument("scale", "f32", FloatField("scale")),
     Argument("block_table_stride", "i32", stride("block_table", 0)),
     Argument("num_pages", "i32", field("num_pages")),
+    Argument("total_q", "i32", field("total_q")),
 )
 
 CONTENTS: Final = (

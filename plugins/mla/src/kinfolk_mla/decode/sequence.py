@@ -28,6 +28,7 @@ class Arguments:
     scale: Value
     block_table_stride: Value
     num_pages: Value
+    total_q: Value
 
 
 @attrs.frozen(eq=False)
@@ -35,7 +36,7 @@ class Work:
     """One sequence and, of its query, the heads of this wave.
 
     `token` is the row of the query, `first_head` the wave's first head. Offsets that fall make a sequence without keys,
-    or without a query.
+    or without a query; so does a row that the query does not have.
     """
 
     arguments: Arguments
@@ -58,7 +59,8 @@ class Work:
         length = arithmetic.smax(difference, constant(0, I32))
         spec = geometry.spec
         first_head = (lanes.block_id(axis=0) * spec.waves + wave) * spec.heads_per_wave
-        return cls(arguments, geometry, sequence, token, next_token > token, length, wave, first_head)
+        has_query = (next_token > token) & arithmetic.icmp(token, arguments.total_q, predicate="ult")
+        return cls(arguments, geometry, sequence, token, has_query, length, wave, first_head)
 
     @property
     def wave_has_heads(self) -> Value:
