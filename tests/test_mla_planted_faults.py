@@ -31,7 +31,7 @@ from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.compilation import compile_specs
-from kinfolk_runtime.verify import run_scenario, runners_of
+from kinfolk_runtime.verify import ORDER_SEEDS, run_scenario, runners_of
 
 pytestmark = pytest.mark.simulate
 
@@ -69,12 +69,17 @@ def artifact() -> Artifact:
 
 
 def judged(
-    composition: Composition, artifact: Artifact, emitted: Kernel, scenario: str, request: MlaRequest = REQUEST
+    composition: Composition,
+    artifact: Artifact,
+    emitted: Kernel,
+    scenario: str,
+    request: MlaRequest = REQUEST,
+    order_seeds: Sequence[int] = ORDER_SEEDS,
 ) -> ScenarioReport:
     """Run one scenario of the request on `emitted` in place of the artifact's kernel, in verify's orders of waves."""
     planted = attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], kernel=emitted),))
     (chosen,) = [each for each in composition.scenarios(request) if each.name == scenario]
-    return run_scenario(composition, planted, chosen, runners_of())
+    return run_scenario(composition, planted, chosen, runners_of(order_seeds=order_seeds))
 
 
 def codes(report: ScenarioReport) -> set[str]:
@@ -279,11 +284,7 @@ def test_a_value_rounded_wrongly_or_too_early_is_seen(
     assert_seen(report, seen)
 
 
-BARRIERS = {
-    "after the first tile is stored": "simulation",
-    "between attending and storing": "tolerance",
-    "after a tile is stored": "tolerance",
-}
+BARRIERS = ("after the first tile is stored", "between attending and storing", "after a tile is stored")
 
 
 def drop_barrier(patch: Patch, dropped: int) -> None:
@@ -295,24 +296,27 @@ def drop_barrier(patch: Patch, dropped: int) -> None:
 
 @pytest.mark.parametrize("heads", [16, 64])
 @pytest.mark.parametrize("barrier", [*BARRIERS, None])
-def test_a_dropped_barrier_fails_in_one_of_the_orders(
+def test_a_dropped_barrier_is_a_race_in_the_ascending_order_alone(
     composition: Composition, monkeypatch: Patch, barrier: str | None, heads: int
 ) -> None:
-    """With idle waves the ascending order hides the second: the one wave that attends comes first."""
+    """With idle waves too, where the one wave that attends comes first and every value is right by chance."""
     request = attrs.evolve(REQUEST, num_heads=heads)
     artifact = compile_plan(dispatch(request, "gfx942"))
     if barrier is not None:
-        drop_barrier(monkeypatch, list(BARRIERS).index(barrier))
+        drop_barrier(monkeypatch, BARRIERS.index(barrier))
     faulty = emitted(composition, artifact)
     monkeypatch.undo()
-    report = judged(composition, artifact, faulty, "ragged", request)
+    report = judged(composition, artifact, faulty, "ragged", request, order_seeds=(0,))
     if barrier is None:
         assert len(list(operations(faulty, "core.barrier"))) == len(BARRIERS)
         assert codes(report) == set()
         return
     assert len(list(operations(faulty, "core.barrier"))) == len(BARRIERS) - 1
-    assert_seen(report, {BARRIERS[barrier]})
-    assert fault_kinds(report) == ({"initialisation"} if BARRIERS[barrier] == "simulation" else set())
+    assert_seen(report, {"simulation"})
+    assert fault_kinds(report) == {"race"}
+    [message] = {finding.message for finding in report.findings}
+    own, _, other = message.partition("; the other party: ")
+    assert "core.workgroup_load reads" in own and other.startswith("core.workgroup_store at ")
 
 
 def operations(emitted_kernel: Kernel, name: str) -> Iterator[Operation]:

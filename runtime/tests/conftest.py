@@ -105,10 +105,17 @@ class Toy:
         """Build a kernel of so many waves per workgroup."""
         return build_kernel("toy_kernel", parameters, arch=self.arch, block=waves * self.wave, body=body)
 
-    def run(self, kernel: Kernel, *arguments: Any, grid: Sequence[int] = (1, 1, 1), seed: int = 0) -> None:
+    def run(
+        self,
+        kernel: Kernel,
+        *arguments: Any,
+        grid: Sequence[int] = (1, 1, 1),
+        seed: int = 0,
+        sanitize: str = "all",
+    ) -> None:
         """Launch on the simulator."""
         x, y, z = grid
-        simulator = Simulator(engine=self.engine)
+        simulator = Simulator(engine=self.engine, sanitize=sanitize)
         simulator.launch(kernel, (x, y, z), arguments, seed)
 
 

@@ -8,11 +8,11 @@ from kinfolk.errors import SimulationError
 from kinfolk_runtime.simulator import Simulator
 
 
-def run_both(kernel, grid, make_arguments, seed: int = 0, threads: int | None = None):
+def run_both(kernel, grid, make_arguments, seed: int = 0, threads: int | None = None, sanitize="all"):
     """Run a kernel in both engines; return what each leaves in its arrays, and the fast simulator."""
     left = []
-    fast = Simulator(engine="fast", threads=threads)
-    for simulator in (fast, Simulator(engine="reference")):
+    fast = Simulator(engine="fast", threads=threads, sanitize=sanitize)
+    for simulator in (fast, Simulator(engine="reference", sanitize=sanitize)):
         arguments = make_arguments()
         try:
             simulator.launch(kernel, grid, arguments, seed)

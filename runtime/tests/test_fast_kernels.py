@@ -267,7 +267,13 @@ def test_a_fault_after_many_additions_is_replayed_on_the_memory_of_its_time(any_
         memory.store(memory.offset(y, arithmetic.select(seen > limit, seen, seen - seen)), seen)
 
     kernel = any_toy.kernel(body, declare("total", I32, "readwrite"), declare("y", I32, "write"))
-    fault, _ = run_both(kernel, (40, 1, 1), lambda: [np.zeros(1, np.int32), np.zeros(4, np.int32)], threads=2)
+    fault, _ = run_both(
+        kernel,
+        (40, 1, 1),
+        lambda: [np.zeros(1, np.int32), np.zeros(4, np.int32)],
+        threads=2,
+        sanitize="memory,initialisation,sync,integer",
+    )
     assert (fault.kind, fault.workgroup) == ("memory", (20, 0, 0))
 
 
@@ -282,7 +288,7 @@ def test_kinds_of_memory_agree(any_toy, declare, kind):
         value = memory.view_load(view, index, count=2)
         more = memory.load(memory.offset(x, at + lanes.lane_id()))
         memory.view_store(memory.bound(y, count), index, value)
-        memory.store(memory.offset(y, at), more)
+        memory.store(memory.offset(y, at + lanes.lane_id()), more)
 
     numbers = [Parameter(name=name, type=I32) for name in ("at", "count")]
     kernel = any_toy.kernel(body, declare("x", I32), declare("y", I32, "write"), *numbers)
@@ -333,14 +339,21 @@ def test_a_kernel_with_an_op_that_has_no_function_runs_on_the_reference_engine(a
     assert "odd runs on the reference engine" in note and "toy.last_of_as_many" in note
 
 
+def numbered(toy, declare):
+    """Each lane stores three times its number."""
+    return toy.kernel(
+        lambda y: memory.store(memory.offset(y, lanes.lane_id()), lanes.lane_id() * 3), declare("y", I32, "write")
+    )
+
+
 def test_without_llvm_kernels_run_on_the_reference_engine(any_toy, declare, monkeypatch):
     def missing():
         raise ImportError("No module named 'llvmlite'")
 
     monkeypatch.setattr("kinfolk_runtime.simulator.fast.library._llvm", missing)
     monkeypatch.setattr(program, "LIBRARY", HostLibrary())
-    kernel = any_toy.kernel(lambda y: memory.store(y, lanes.lane_id()), declare("y", I32, "write"))
-    _, fast = run_both(kernel, (1, 1, 1), lambda: [np.zeros(1, np.int32)])
+    kernel = numbered(any_toy, declare)
+    _, fast = run_both(kernel, (1, 1, 1), lambda: [np.zeros(any_toy.wave, np.int32)])
     [note] = fast.notes
     assert "llvmlite" in note
 
@@ -349,8 +362,8 @@ def test_compiled_functions_are_kept_on_disk(any_toy, declare, monkeypatch, tmp_
     """A second process finds the object of the first; a damaged one is made again."""
     monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(program, "LIBRARY", HostLibrary())
-    kernel = any_toy.kernel(lambda y: memory.store(y, lanes.lane_id() * 3), declare("y", I32, "write"))
-    run_both(kernel, (1, 1, 1), lambda: [np.zeros(1, np.int32)])
+    kernel = numbered(any_toy, declare)
+    run_both(kernel, (1, 1, 1), lambda: [np.zeros(any_toy.wave, np.int32)])
     [kept] = (tmp_path / "simulator").iterdir()
     assert kept.suffix == ".o"
     whole = kept.read_bytes()
@@ -359,8 +372,8 @@ def test_compiled_functions_are_kept_on_disk(any_toy, declare, monkeypatch, tmp_
         kept.write_bytes(whole[:-100] if damaged else whole)
         monkeypatch.setattr(HostLibrary, "_compiled", compiled if damaged else never)
         monkeypatch.setattr(program, "LIBRARY", HostLibrary())
-        kernel = any_toy.kernel(lambda y: memory.store(y, lanes.lane_id() * 3), declare("y", I32, "write"))
-        run_both(kernel, (1, 1, 1), lambda: [np.zeros(1, np.int32)])
+        kernel = numbered(any_toy, declare)
+        run_both(kernel, (1, 1, 1), lambda: [np.zeros(any_toy.wave, np.int32)])
     assert kept.read_bytes() == whole
 
 

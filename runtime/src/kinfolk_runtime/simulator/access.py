@@ -11,9 +11,9 @@ from kinfolk.errors import InternalError
 from kinfolk.ir.meaning import MemoryAccess
 from kinfolk.ir.numpy_lanes import Array, storage_dtype
 from kinfolk.ir.types import DataType, component_count, element_type
-from kinfolk_runtime.simulator.buffers import Unavailable
-from kinfolk_runtime.simulator.races import Role
+from kinfolk_runtime.simulator.races import DOES, Role
 from kinfolk_runtime.simulator.space import Addresses, Mapped
+from kinfolk_runtime.simulator.transfers import fail, fetch, poisoned, put
 from kinfolk_runtime.simulator.wave import Wave, poison
 
 if TYPE_CHECKING:
@@ -127,13 +127,7 @@ def _pointer_store(transfer: Transfer, pointer: int, source: int) -> Step:
             address, value = on_active(w, address), on_active(w, value)
         for mapped, lanes, offsets in _targets(w, transfer, address):
             chosen = value if lanes is None or value.shape[1] == 1 else value[:, lanes]
-            try:
-                if transfer.role == "store":
-                    mapped.storage.write(offsets, chosen)
-                else:
-                    mapped.storage.add(offsets, chosen.view(transfer.storage))
-            except Unavailable as missing:
-                fail_missing(w, transfer, mapped, missing, offsets)
+            put(w, transfer, mapped, _concerned(w.lanes, lanes), offsets, np.ones(offsets.shape, np.bool_), chosen)
 
     return step
 
@@ -147,20 +141,21 @@ def on_active(w: Wave, value: Array) -> Array:
 
 def read_pointers(w: Wave, transfer: Transfer, address: Addresses, lanes: Array) -> Array:
     """Return the units at addresses [1, n], which stand for `lanes`."""
-    targets = _targets(w, transfer, address)
     result: Array | None = None
-    for mapped, part, offsets in targets:
-        try:
-            units = mapped.storage.read(offsets, transfer.unit)
-        except Unavailable as missing:
-            fail_missing(w, transfer, mapped, missing, offsets)
+    for mapped, part, offsets in _targets(w, transfer, address):
+        everywhere = np.ones(offsets.shape, np.bool_)
+        units = fetch(w, transfer, mapped, _concerned(lanes, part), offsets, everywhere)
         if part is None:
             return units
         if result is None:
-            result = np.empty((transfer.count, address.shape[1]), transfer.unit)
+            result = poisoned((transfer.count, address.shape[1]), transfer.unit)
         result[:, part] = units
-    assert result is not None
-    return result
+    return poisoned((transfer.count, address.shape[1]), transfer.unit) if result is None else result
+
+
+def _concerned(lanes: Array, columns: Array | None) -> Array:
+    """Return the lanes of some columns of an address that has one for each lane, or one for all."""
+    return lanes if columns is None or len(lanes) > len(columns) == 1 else lanes[columns]
 
 
 _Targets = list[tuple[Mapped, "Array | None", Array]]
@@ -169,28 +164,36 @@ _Targets = list[tuple[Mapped, "Array | None", Array]]
 def _targets(w: Wave, transfer: Transfer, address: Addresses) -> _Targets:
     """Return, per buffer that is accessed, the columns of `address` that mean it and their byte offsets, all checked.
 
-    Columns are None where one buffer takes them all.
+    Columns are None where one buffer takes them all. Where nobody looks for faults of memory, what is outside is left
+    out.
     """
     mapped = w.group.memory.at(address[0, 0])
     if mapped is not None:
         offset = address - mapped.base
         past = int(np.maximum.reduce(offset, axis=None)) + transfer.bytes > mapped.size
         unaligned = int(np.bitwise_or.reduce(address, axis=None)) & (transfer.alignment - 1)
-        if not past and not unaligned:
-            check_access(w, transfer, mapped)
+        if not past and not unaligned and allowed(w, transfer, mapped):
             return [(mapped, None, offset.view(np.int64) + transfer.steps)]
     numbers = [w.group.memory.at(one) for one in address[0]]
     result: _Targets = []
     for one in dict.fromkeys(numbers):
         columns = np.array([index for index, found in enumerate(numbers) if found is one])
-        offsets = _checked(w, transfer, one, address[:, columns], columns)
-        result.append((cast("Mapped", one), columns, offsets))
+        if "memory" in w.group.sanitize:
+            offsets = _checked(w, transfer, one, address[:, columns], columns)
+        elif one is None or not allowed(w, transfer, one):
+            continue
+        else:
+            fits = [0 <= int(address[0, column]) - int(one.base) <= one.size - transfer.bytes for column in columns]
+            columns = columns[fits]
+            offsets = (address[:, columns] - one.base).view(np.int64) + transfer.steps
+        if len(columns):
+            result.append((cast("Mapped", one), columns, offsets))
     return result
 
 
 def _checked(w: Wave, transfer: Transfer, mapped: Mapped | None, address: Addresses, columns: Array) -> Array:
     """Return byte offsets of addresses into one buffer, or raise the fault of the first wrong one."""
-    lanes = w.lanes if len(w.lanes) > len(columns) == 1 else w.lanes[columns]
+    lanes = _concerned(w.lanes, columns)
     if mapped is None:
         w.fail(transfer.op, "memory", f"{verb(transfer)} an address in no buffer", lanes, address=int(address[0, 0]))
     distance = [int(one) - int(mapped.base) for one in address[0]]
@@ -204,26 +207,37 @@ def _checked(w: Wave, transfer: Transfer, mapped: Mapped | None, address: Addres
         first = distance[int(np.argmax(unaligned))]
         what = f"{verb(transfer)} {mapped.name} at an address that is no multiple of {transfer.alignment} bytes"
         fail(w, transfer, "alignment", what, mapped, first, lanes[unaligned] if len(lanes) == len(unaligned) else lanes)
-    check_access(w, transfer, mapped)
+    allowed(w, transfer, mapped)
     return (address - mapped.base).view(np.int64) + transfer.steps
 
 
-def check_access(w: Wave, transfer: Transfer, mapped: Mapped) -> None:
-    """Raise unless the parameter is declared for what the op does."""
+def allowed(w: Wave, transfer: Transfer, mapped: Mapped) -> bool:
+    """Raise unless the parameter is declared for what the op does; or say so, where nobody looks for it.
+
+    Reading what is declared for writing only harms nobody.
+    """
     access = mapped.parameter.access
-    if (transfer.role != "store" and access == "write") or (transfer.role != "load" and access == "read"):
-        allowed = "writing" if access == "write" else "reading"
-        w.fail(
-            transfer.op,
-            "permission",
-            f"{verb(transfer)} {mapped.name}, a parameter declared for {allowed} only",
-            buffer=mapped.name,
-        )
+    if not ((transfer.role != "store" and access == "write") or (transfer.role != "load" and access == "read")):
+        return True
+    if "memory" in w.group.sanitize:
+        _refuse(w, transfer, mapped)
+    return access != "read"
+
+
+def _refuse(w: Wave, transfer: Transfer, mapped: Mapped) -> NoReturn:
+    access = mapped.parameter.access
+    declared = "writing" if access == "write" else "reading"
+    w.fail(
+        transfer.op,
+        "permission",
+        f"{verb(transfer)} {mapped.name}, a parameter declared for {declared} only",
+        buffer=mapped.name,
+    )
 
 
 def verb(transfer: Transfer) -> str:
     """Return what an op does to memory, in words."""
-    return {"load": "reads", "store": "writes", "atomic_add": "adds to"}[transfer.role]
+    return DOES[transfer.role]
 
 
 def _outside(w: Wave, transfer: Transfer, mapped: Mapped, distance: int, lanes: Array) -> NoReturn:
@@ -232,29 +246,6 @@ def _outside(w: Wave, transfer: Transfer, mapped: Mapped, distance: int, lanes: 
     else:
         what = f"{min(distance + transfer.bytes - mapped.size, transfer.bytes)} bytes past the end of"
     fail(w, transfer, "memory", f"{verb(transfer)} {what} {mapped.name}", mapped, distance, lanes)
-
-
-def fail(w: Wave, transfer: Transfer, kind: Any, what: str, mapped: Mapped, distance: int, lanes: Array) -> NoReturn:
-    """Raise the fault of an access `distance` bytes into a buffer."""
-    element, size = distance // mapped.element_bytes, mapped.size // mapped.element_bytes
-    w.fail(
-        transfer.op,
-        kind,
-        f"{what} (element {element} of {size})",
-        lanes,
-        address=int(mapped.base) + distance,
-        buffer=mapped.name,
-        element=element,
-    )
-
-
-def fail_missing(w: Wave, transfer: Transfer, mapped: Mapped, missing: Unavailable, offsets: Array) -> NoReturn:
-    """Raise the fault of an access to bytes that hold nothing."""
-    wrong = np.atleast_1d(missing.wrong.any(axis=0))
-    lanes = w.lanes[wrong] if len(wrong) == len(w.lanes) else w.lanes
-    first = int(offsets[missing.wrong].min())
-    kind = "memory" if "between" in missing.why else "initialisation"
-    fail(w, transfer, kind, f"{missing.why} {mapped.name}", mapped, first, lanes)
 
 
 def exchanged(w: Wave, op: Operation, exchange: Any, loaded: Array) -> Array:

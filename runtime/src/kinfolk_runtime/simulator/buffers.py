@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import attrs
 import numpy as np
@@ -15,12 +15,20 @@ Units = npt.NDArray[Any]
 
 
 class Unavailable(Exception):  # never leaves the simulator: it becomes a KernelFault
-    """Some bytes of an access hold nothing; `wrong` says which of the offsets, `why` what is missing."""
+    """Some bytes of an access hold nothing: `wrong` says which of the offsets, `why` what is missing, `kind` whose
+    fault that is.
+    """
 
-    def __init__(self, wrong: npt.NDArray[np.bool_], why: str) -> None:
+    def __init__(
+        self,
+        wrong: npt.NDArray[np.bool_],
+        why: str,
+        kind: Literal["memory", "initialisation"] = "initialisation",
+    ) -> None:
         super().__init__(why)
         self.wrong = wrong
         self.why = why
+        self.kind: Literal["memory", "initialisation"] = kind
 
 
 @attrs.frozen(eq=False)
@@ -44,12 +52,14 @@ class Storage(Protocol):
 
     @property
     def size(self) -> int: ...
-    def read(self, offsets: Offsets, unit: np.dtype[Any]) -> Units:
-        """Return the units at `offsets`, in its shape; raise `Unavailable` for bytes that were never written."""
+    def read(self, offsets: Offsets, unit: np.dtype[Any], any_state: bool = False) -> Units:
+        """Return the units at `offsets`, in its shape; raise `Unavailable` for bytes that were never written, unless
+        they are read in `any_state`.
+        """
         ...
 
     def write(self, offsets: Offsets, values: Units) -> None: ...
-    def add(self, offsets: Offsets, values: Units) -> None:
+    def add(self, offsets: Offsets, values: Units, any_state: bool = False) -> None:
         """Add one after the other, in order of lanes."""
         ...
 
@@ -120,12 +130,12 @@ class Buffer:
         if self._gaps is not None:
             wrong = self._gaps(offsets)
             if wrong.any():
-                raise Unavailable(wrong, "touches bytes between the rows of")
+                raise Unavailable(wrong, "touches bytes between the rows of", "memory")
 
-    def read(self, offsets: Offsets, unit: np.dtype[Any]) -> Units:
+    def read(self, offsets: Offsets, unit: np.dtype[Any], any_state: bool = False) -> Units:
         index = offsets // unit.itemsize
         self._refuse_gaps(offsets)
-        if self._marks is not None:
+        if self._marks is not None and not any_state:
             marks = self._mark_view(self._marks, unit).take(index)
             wrong = marks != np.iinfo(marks.dtype).max
             if wrong.any():
@@ -140,8 +150,8 @@ class Buffer:
             view = self._mark_view(self._marks, values.dtype)
             view[index] = np.iinfo(view.dtype).max
 
-    def add(self, offsets: Offsets, values: Units) -> None:
-        self.read(offsets, values.dtype)
+    def add(self, offsets: Offsets, values: Units, any_state: bool = False) -> None:
+        self.read(offsets, values.dtype, any_state)
         np.add.at(self._view(values.dtype), offsets // values.dtype.itemsize, np.broadcast_to(values, offsets.shape))
 
     def ranges(self) -> list[Range]:
@@ -223,10 +233,10 @@ class SparseBuffer:
             raise Unavailable(missing, "touches bytes outside the populated ranges of")
         return parts
 
-    def read(self, offsets: Offsets, unit: np.dtype[Any]) -> Units:
+    def read(self, offsets: Offsets, unit: np.dtype[Any], any_state: bool = False) -> Units:
         result = np.empty(offsets.shape, unit)
         for inside, inner, held in self._parts(offsets, unit.itemsize):
-            result[inside] = held.read(inner, unit)
+            result[inside] = held.read(inner, unit, any_state)
         return result
 
     def write(self, offsets: Offsets, values: Units) -> None:
@@ -234,10 +244,10 @@ class SparseBuffer:
         for inside, inner, held in self._parts(offsets, values.dtype.itemsize):
             held.write(inner, full[inside])
 
-    def add(self, offsets: Offsets, values: Units) -> None:
+    def add(self, offsets: Offsets, values: Units, any_state: bool = False) -> None:
         full = np.broadcast_to(values, offsets.shape)
         for inside, inner, held in self._parts(offsets, values.dtype.itemsize):
-            held.add(inner, full[inside])
+            held.add(inner, full[inside], any_state)
 
     def ranges(self) -> list[Range]:
         return [attrs.evolve(part, start=start, end=end) for start, end, held in self._ranges for part in held.ranges()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from kinfolk_runtime.simulator.wave import Stops, Wave
 if TYPE_CHECKING:
     from kinfolk.ir.value import Operation
 
+MOST_BACK_EDGES: Final = 1 << 22
+"""The rounds that the loops of a workgroup may begin after their first ones, between two barriers."""
 Step = Callable[[Wave], None]
 Stop = Callable[[Wave], Stops]
 Body = tuple[list[tuple[list[Step], Stop]], list[Step]]
@@ -60,9 +62,21 @@ def loop(
         if step < 1:
             w.fail(op, "argument", f"takes a step of {step}, at least 1 is needed")
         rounds = range(w.integer(op, lower, "lower bound"), w.integer(op, upper, "upper bound"), step)
-        if rounds and rounds[-1] + step >= 1 << 31:
+        if rounds and rounds[-1] + step >= 1 << 31 and "integer" in w.group.sanitize:
             w.fail(op, "integer", f"counts past 2^31 - 1: the last round has index {rounds[-1]}, the step is {step}")
         return rounds
+
+    def go_back(w: Wave, edges: int) -> None:
+        """Count back edges of the workgroup since its waves last met."""
+        w.group.back_edges += edges
+        if w.group.back_edges > MOST_BACK_EDGES and "sync" in w.group.sanitize:
+            w.fail(
+                op,
+                "sync",
+                f"goes round for ever, as it seems: the workgroup's loops begin more than {MOST_BACK_EDGES} further "
+                f"rounds with no barrier between. A wave cannot wait for another one in a loop; where so many rounds "
+                f"are meant, run without the sanitizer sync",
+            )
 
     def enter(w: Wave, index: int, values: list[Any]) -> None:
         r = w.registers
@@ -77,7 +91,10 @@ def loop(
     def plain(w: Wave) -> None:
         r = w.registers
         values = [r[slot] for slot in initial]
-        for index in bounds(w):
+        rounds = bounds(w)
+        if len(rounds) > 1:
+            go_back(w, len(rounds) - 1)
+        for index in rounds:
             enter(w, index, values)
             for step in tail:
                 step(w)
@@ -87,7 +104,10 @@ def loop(
     def stopping(w: Wave) -> Stops:
         r = w.registers
         values = [r[slot] for slot in initial]
-        for index in bounds(w):
+        rounds = bounds(w)
+        for index in rounds:
+            if index != rounds[0]:
+                go_back(w, 1)
             enter(w, index, values)
             yield from run(segments, tail, w)
             values = [r[slot] for slot in yields]

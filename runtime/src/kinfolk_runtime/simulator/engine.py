@@ -5,7 +5,7 @@ yields at barriers.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from weakref import WeakKeyDictionary
@@ -19,10 +19,12 @@ from kinfolk.ir.value import Kernel
 from kinfolk.parameters import Parameter
 from kinfolk_runtime.executor import Work
 from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer, Storage
-from kinfolk_runtime.simulator.fault import KernelFault
+from kinfolk_runtime.simulator.fault import KernelFault, Party
 from kinfolk_runtime.simulator.program import Program
 from kinfolk_runtime.simulator.sanitizers import Sanitizer, sanitizers
 from kinfolk_runtime.simulator.space import LARGEST, AddressSpace
+from kinfolk_runtime.simulator.traffic import Traffic
+from kinfolk_runtime.simulator.transfers import Probe, WorkgroupsRace
 from kinfolk_runtime.simulator.waves import run_workgroup
 from kinfolk_runtime.simulator.workgroup import Workgroup
 
@@ -45,11 +47,21 @@ class _Launch:
     values: Sequence[npt.NDArray[Any]]
     places: npt.NDArray[np.int64]
     order_seed: int
+    traffic: Traffic | None
+    """The sanitizer of races between workgroups."""
+    saved: Sequence[Callable[[], None]]
 
     def place(self, number: int) -> tuple[int, int, int]:
         """Return where in the grid a workgroup is."""
         place, (x, y, _) = int(self.places[number]), self.grid
         return place % x, place // x % y, place // (x * y)
+
+    def begin_anew(self) -> None:
+        """Let memory be as it was before the launch."""
+        for restore in self.saved:
+            restore()
+        if self.traffic is not None:
+            self.traffic.clear()
 
 
 class Simulator:
@@ -113,8 +125,8 @@ class Simulator:
 
         A pointer takes an array, which is read and written in place, or a `Buffer` or `SparseBuffer` over one; its
         bytes are the true allocation. `order_seed`, by default the simulator's own, draws the order of workgroups and,
-        anew after each barrier, of waves, and where buffers lie; 0 runs both in ascending order. A missing barrier is
-        seen only if the drawn order happens to show it.
+        anew after each barrier, of waves, and where buffers lie; 0 runs both in ascending order. Races are found in any
+        order; others show what else depends on it, such as the sum of atomic additions of floats.
         """
         order_seed = self._order_seed if order_seed is None else order_seed
         if len(grid) != 3 or any(count < 0 for count in grid):
@@ -128,8 +140,12 @@ class Simulator:
         count = len(places)
         if order_seed:
             places = np.random.default_rng(order_seed).permutation(places)
-        launch = _Launch(kernel, grid, memory, values, places, order_seed)
+        traffic = Traffic(memory) if "race" in self.sanitize and count > 1 else None
         prepared = self._fast_program(kernel)
+        saved: list[Callable[[], None]] = []
+        if count and (prepared is not None or traffic is not None):
+            saved = [one.storage.saved() for one in memory.buffers if one.parameter.access != "read"]
+        launch = _Launch(kernel, grid, memory, values, places, order_seed, traffic, saved)
         if prepared is None:
             self._run_reference(launch, 0, count)
         elif count:
@@ -153,38 +169,73 @@ class Simulator:
 
         The workgroups before it are run again, one after the other, so that memory is what it would be there.
         """
-        assert self._fast is not None
-        restore = [one.storage.saved() for one in launch.memory.buffers if one.parameter.access != "read"]
-
-        def run(places: npt.NDArray[np.int64], in_order: bool) -> Stopped | None:
-            assert self._fast is not None
-            return self._fast.run(
-                prepared, launch.memory, launch.values, launch.grid, places, launch.order_seed, in_order
-            )
-
-        stopped = run(launch.places, False)
+        stopped = self._on_fast(launch, prepared, 0, len(launch.places), in_order=False)
         while stopped is not None:
-            for each in restore:
-                each()
-            earlier = run(launch.places[: stopped.number], True) if stopped.number else None
-            if earlier is None:
-                self._run_reference(launch, stopped.number, 1)
-                where = stopped.op.name if stopped.op else "its end"
+            launch.begin_anew()
+            number, stopped_at = stopped.number, stopped
+            stopped = self._on_fast(launch, prepared, 0, number)
+            if stopped is not None:
+                continue
+            self._run_reference(launch, number, 1)
+            # Of two workgroups that race, the later one in order is at fault; on threads the other one may stop.
+            stopped = self._on_fast(launch, prepared, number + 1, len(launch.places)) if launch.traffic else None
+            if stopped is None:
+                where = stopped_at.op.name if stopped_at.op else "its end"
                 raise InternalError(
                     f"{launch.kernel.name}: the engines disagree: the fast one stops workgroup "
-                    f"{launch.place(stopped.number)}, wave {stopped.wave} at {where}, the reference finds no fault"
+                    f"{launch.place(number)}, wave {stopped_at.wave} at {where}, the reference finds no fault"
                 )
-            stopped = earlier
+
+    def _on_fast(
+        self, launch: _Launch, prepared: Prepared, begin: int, end: int, in_order: bool = True
+    ) -> Stopped | None:
+        """Run workgroups in the fast engine; return the first that stops, by its number in the launch."""
+        assert self._fast is not None
+        if begin >= end:
+            return None
+        places = launch.places[begin:end]
+        stopped = self._fast.run(
+            prepared, launch.memory, launch.values, launch.grid, places, launch.order_seed, in_order, launch.traffic
+        )
+        return attrs.evolve(stopped, number=stopped.number + begin) if stopped is not None else None
 
     def _run_reference(self, launch: _Launch, begin: int, count: int) -> None:
+        try:
+            self._run_workgroups(launch, begin, count)
+            return
+        except WorkgroupsRace as race:
+            raced = race
+        raced.raise_(self._other_party(launch, raced))
+
+    def _other_party(self, launch: _Launch, race: WorkgroupsRace) -> Party:
+        """Return who the other workgroup of a race is, found by running the launch again up to it."""
+        place = race.meeting.place
+        if place is None:
+            return Party(None, None, None)
+        number = int(np.flatnonzero(launch.places == place)[0])
+        launch.begin_anew()
+        quiet = attrs.evolve(launch, traffic=None)
+        prepared = self._fast_program(launch.kernel)
+        if prepared is None:
+            self._run_workgroups(quiet, 0, number)
+        else:
+            self._on_fast(quiet, prepared, 0, number)
+        probe = Probe(race.mapped, race.meeting)
+        self._run_workgroups(quiet, number, 1, probe)
+        return probe.found or Party(None, None, launch.place(number))
+
+    def _run_workgroups(self, launch: _Launch, begin: int, count: int, probe: Probe | None = None) -> None:
         program = self._program(launch.kernel)
         template = list(program.template)
         for slot, value in zip(program.parameters, launch.values, strict=True):
             template[slot] = value
         with np.errstate(all="ignore"):
             for number in range(begin, begin + count):
-                group = Workgroup(program, launch.kernel.name, launch.place(number), launch.memory)
-                run_workgroup(program, group, template, launch.order_seed, int(launch.places[number]))
+                place = int(launch.places[number])
+                group = Workgroup(
+                    program, launch.kernel.name, launch.place(number), place, launch.memory, launch.traffic, probe
+                )
+                run_workgroup(program, group, template, launch.order_seed, place)
 
     def _program(self, kernel: Kernel) -> Program:
         if kernel not in self._programs:

@@ -11,6 +11,7 @@ import numpy as np
 from kinfolk.ir.meaning import LaneFunction, LanePermutation
 from kinfolk.ir.numpy_lanes import Array, NumpyAlgebra
 from kinfolk.ir.types import DataType, component_count, element_type
+from kinfolk_runtime.simulator.sanitizers import Sanitizer
 from kinfolk_runtime.simulator.source import compiled
 from kinfolk_runtime.simulator.trace import PLACE, Node, Recorder, leaf, shape_of
 from kinfolk_runtime.simulator.wave import Unmet, Wave
@@ -28,10 +29,16 @@ WHOLE: Final = -1
 _IDLE: Final = NumpyAlgebra.of_lanes(1)
 
 
-def lane_function(op: Operation, meaning: LaneFunction, sources: Sequence[int], target: int) -> Step | Array:
-    """Return the step of a lane function, or its value where it is the same in every wave and every time."""
-    groups, recorder = _groups(op, meaning)
+def lane_function(
+    op: Operation, meaning: LaneFunction, sources: Sequence[int], target: int, sanitize: frozenset[Sanitizer]
+) -> Step | Array:
+    """Return the step of a lane function, or its value where it is the same in every wave and every time.
+
+    What it requires of integers is asked where someone looks for it.
+    """
     types = [cast("DataType", value.type) for value in op.operands]
+    kind = "integer" if all(element_type(type_).kind == "int" for type_ in types) else "float"
+    groups, recorder = _groups(op, meaning, kind == "float" or kind in sanitize)
     count = component_count(cast("DataType", op.results[0].type))
     if meaning.form == "elementwise":
         groups[0].positions.extend(range(1, count))
@@ -39,7 +46,6 @@ def lane_function(op: Operation, meaning: LaneFunction, sources: Sequence[int], 
     order = None if len(groups) == 1 else np.argsort([position for group in groups for position in group.positions])
     if not types and not recorder.requirements and not any(_places(group.nodes[0]) for group in groups):
         return _assembled([part(_IDLE, []) for part in parts], groups, order)
-    kind = "integer" if all(element_type(type_).kind == "int" for type_ in types) else "float"
     if order is None:
         (only,) = parts
 
@@ -87,7 +93,7 @@ class _Group:
     positions: list[int]
 
 
-def _groups(op: Operation, meaning: LaneFunction) -> tuple[list[_Group], Recorder]:
+def _groups(op: Operation, meaning: LaneFunction, asks: bool) -> tuple[list[_Group], Recorder]:
     recorder = Recorder()
     types = [cast("DataType", value.type) for value in op.operands]
     if meaning.form == "elementwise":
@@ -100,6 +106,8 @@ def _groups(op: Operation, meaning: LaneFunction) -> tuple[list[_Group], Recorde
         ]
         results = tuple(value.type for value in op.results)
         nodes = meaning.body(recorder, *lists, result=results, **op.attributes)
+    if not asks:
+        recorder.requirements.clear()
     found: dict[Any, _Group] = {}
     for position, node in enumerate(nodes):
         shape = shape_of(node)

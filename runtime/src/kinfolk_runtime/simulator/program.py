@@ -104,7 +104,7 @@ class Program:
         targets = [self._slot(value) for value in op.results]
         match meaning:
             case LaneFunction():
-                made = lanes.lane_function(op, meaning, sources, targets[0])
+                made = lanes.lane_function(op, meaning, sources, targets[0], self.sanitize)
                 if isinstance(made, np.ndarray):
                     self.template[targets[0]] = made
                     return None

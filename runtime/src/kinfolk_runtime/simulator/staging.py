@@ -78,25 +78,28 @@ def stage(op: Operation, meaning: MemoryAccess, sources: Sequence[int], allocati
         r = w.registers
         if words:
             index = on_active(w, r[sources[1]])
-            if ((index.astype(np.int64) * size) % min(4, transfer.bytes)).any():
+            strict = "memory" in w.group.sanitize
+            if strict and ((index.astype(np.int64) * size) % min(4, transfer.bytes)).any():
                 w.fail(op, "alignment", "stages from an offset in the view that is no multiple of 4 bytes")
             units = read_view(w, transfer, r[sources[0]], index)
         else:
             units = read_pointers(w, transfer, on_active(w, r[sources[0]]), w.lanes)
         first = w.integer(op, start, "place in workgroup memory") + extra
-        elements = first + w.lanes * count
-        if elements.min() < 0 or elements.max() + count > allocation.type.count:
-            wrong = (elements < 0) | (elements + count > allocation.type.count)
+        elements, lanes = first + w.lanes * count, w.lanes
+        wrong = (elements < 0) | (elements + count > allocation.type.count)
+        if "memory" not in w.group.sanitize:
+            elements, lanes, units = elements[~wrong], lanes[~wrong], units[:, ~wrong]
+        elif wrong.any():
             what = f"reaches outside {allocation.name} (element {int(elements[wrong][0])} of {allocation.type.count})"
             w.fail(op, "memory", what, w.lanes[wrong], buffer=allocation.name, element=int(elements[wrong][0]))
-        if (first * element.bytes + allocation.begin) % transfer.bytes:
+        elif (first * element.bytes + allocation.begin) % transfer.bytes:
             what = f"stages to {allocation.name} at a place that is no multiple of {transfer.bytes} bytes"
             w.fail(op, "alignment", what, buffer=allocation.name, element=first)
         if len(w.pending) == MOST_PENDING:
             what = f"is one more than the {MOST_PENDING} stagings a wave may have on their way; wait for some"
             w.fail(op, "sync", what)
         places = elements * element.bytes // transfer.unit.itemsize + _steps(transfer)
-        delivery = Delivery(op, w.lanes, allocation, places, units).fly(w)
+        delivery = Delivery(op, lanes, allocation, places, units).fly(w)
         delivery.hide(w.group)
         w.pending.append(delivery)
 

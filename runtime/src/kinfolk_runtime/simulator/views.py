@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
@@ -12,17 +12,9 @@ from kinfolk.errors import InternalError
 from kinfolk.ir.meaning import MemoryAccess
 from kinfolk.ir.numpy_lanes import Array
 from kinfolk.ir.types import element_type
-from kinfolk_runtime.simulator.access import (
-    Transfer,
-    check_access,
-    exchanged,
-    fail,
-    fail_missing,
-    on_active,
-    verb,
-)
-from kinfolk_runtime.simulator.buffers import Unavailable
+from kinfolk_runtime.simulator.access import Transfer, allowed, exchanged, on_active, verb
 from kinfolk_runtime.simulator.space import Mapped
+from kinfolk_runtime.simulator.transfers import Inside, fail, fetch, poisoned, put
 from kinfolk_runtime.simulator.wave import Wave, poison
 
 if TYPE_CHECKING:
@@ -49,7 +41,7 @@ def bound(op: Operation, sources: Sequence[int], target: int) -> Step:
         extent = w.integer(op, count, "size") * size
         if not 0 <= extent < 1 << 31 or extent % 4:
             w.fail(op, "argument", f"bounds a view to {extent} bytes, a multiple of 4 in [0, 2^31) is needed")
-        if base % 4:
+        if base % 4 and "memory" in w.group.sanitize:
             w.fail(op, "alignment", "begins a view at an address that is no multiple of 4 bytes", address=base)
         w.registers[target] = View(base, extent)
 
@@ -90,19 +82,17 @@ def view_access(op: Operation, meaning: MemoryAccess, sources: Sequence[int], ta
         offsets, inside = _placed(w, transfer, on_active(w, r[sources[1]]), r[sources[0]], extra)
         if not inside.any():
             return
-        mapped = _allocated(w, transfer, r[sources[0]], offsets, inside)
-        begin = r[sources[0]].base - int(mapped.base)
-        try:
-            mapped.storage.write(offsets[inside] + begin, value[inside])
-        except Unavailable as missing:
-            _missing_view(w, transfer, mapped, missing, inside, offsets + begin)
+        mapped, distance, there = _allocated(w, transfer, r[sources[0]], offsets, inside)
+        if mapped is not None:
+            put(w, transfer, mapped, w.lanes, distance, there, value)
 
     return store
 
 
 def _placed(w: Wave, transfer: Transfer, index: Array, view: View, extra: int) -> tuple[Array, Array]:
     """Return the byte offset of every unit of an access, and whether the 4 bytes it lies in are inside the view."""
-    _check_index(w, transfer, index.view(np.int32))
+    if "integer" in w.group.sanitize:
+        _check_index(w, transfer, index.view(np.int32))
     begin = (index.astype(np.int64) + extra) * element_type(transfer.op.operands[0].type).bytes
     inside = begin + (transfer.steps // 4 * 4 + min(4, transfer.bytes)) <= view.size
     return begin + transfer.steps, inside
@@ -146,43 +136,41 @@ def added_constant(op: Operation) -> int:
 def read_view(w: Wave, transfer: Transfer, view: View, index: Array, extra: int = 0) -> Array:
     """Return the units at element indices [1, n] of a view, 0 outside it."""
     offsets, inside = _placed(w, transfer, index, view, extra)
-    whole = inside.all()
-    if not whole and not inside.any():
+    if not inside.any():
         return np.zeros(offsets.shape, transfer.unit)
-    mapped = _allocated(w, transfer, view, offsets, inside)
-    begin = view.base - int(mapped.base)
-    try:
-        if whole:
-            return mapped.storage.read(offsets + begin, transfer.unit)
+    mapped, distance, there = _allocated(w, transfer, view, offsets, inside)
+    if mapped is not None:
+        units = fetch(w, transfer, mapped, w.lanes, distance, there)
+        if there is inside:
+            return units
+    else:
         units = np.zeros(offsets.shape, transfer.unit)
-        units[inside] = mapped.storage.read(offsets[inside] + begin, transfer.unit)
-    except Unavailable as missing:
-        _missing_view(w, transfer, mapped, missing, inside, offsets + begin)
-    return units
+    return np.where(inside & ~there, poisoned((1, 1), transfer.unit), units)
 
 
-def _missing_view(
-    w: Wave, transfer: Transfer, mapped: Mapped, missing: Unavailable, inside: Array, offsets: Array
-) -> NoReturn:
-    wrong = np.zeros(inside.shape, np.bool_)
-    wrong[inside] = missing.wrong.reshape(-1)
-    fail_missing(w, transfer, mapped, Unavailable(wrong, missing.why), offsets)
+def _allocated(
+    w: Wave, transfer: Transfer, view: View, offsets: Array, inside: Inside
+) -> tuple[Mapped | None, Array, Inside]:
+    """Return the buffer of a view, offsets into it, and which units are allocated: those `inside`, or raise the fault.
 
-
-def _allocated(w: Wave, transfer: Transfer, view: View, offsets: Array, inside: Array) -> Mapped:
-    """Return the buffer of a view whose units `inside` are all allocated, or raise the fault."""
+    Where nobody looks for that, it may be fewer, or no buffer at all.
+    """
     mapped = w.group.memory.at(view.base)
+    strict = "memory" in w.group.sanitize
     if mapped is None:
-        w.fail(transfer.op, "memory", f"{verb(transfer)} a view of an address in no buffer", address=view.base)
+        if strict:
+            w.fail(transfer.op, "memory", f"{verb(transfer)} a view of an address in no buffer", address=view.base)
+        return None, offsets, np.zeros(offsets.shape, np.bool_)
     distance = offsets + (view.base - int(mapped.base))
     wrong = inside & ((distance < 0) | (distance + transfer.unit.itemsize > mapped.size))
     if wrong.any():
+        if not strict:
+            return (mapped if allowed(w, transfer, mapped) else None), distance, inside & ~wrong
         first = int(distance[wrong].min())
-        lanes = np.atleast_1d(wrong.any(axis=0))
         what = f"{verb(transfer)} {mapped.name} within a view that reaches past the allocation,"
-        where = w.lanes[lanes] if len(lanes) == len(w.lanes) else w.lanes
-        fail(w, transfer, "memory", what, mapped, first, where)
-    check_access(w, transfer, mapped)
-    if (view.base | int(np.bitwise_or.reduce(offsets, axis=None))) & (transfer.alignment - 1):
+        fail(w, transfer, "memory", what, mapped, first, _lanes(w, wrong))
+    if not allowed(w, transfer, mapped):
+        return None, distance, np.zeros(offsets.shape, np.bool_)
+    if strict and (view.base | int(np.bitwise_or.reduce(offsets, axis=None))) & (transfer.alignment - 1):
         w.fail(transfer.op, "alignment", f"{verb(transfer)} {mapped.name} at an unaligned address", address=view.base)
-    return mapped
+    return mapped, distance, inside

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kinfolk_runtime.simulator.fault import KernelFault, spans
 from kinfolk_runtime.simulator.order import wave_order
+from kinfolk_runtime.simulator.transfers import WorkgroupsRace
 from kinfolk_runtime.simulator.wave import Wave
 
 if TYPE_CHECKING:
@@ -26,8 +28,15 @@ def run_workgroup(program: Program, group: Workgroup, template: list[Any], seed:
     round_ = 0
     while runs:
         stands: dict[int, Operation] = {}
-        for index in wave_order(seed, place, round_, len(runs)):
-            at = next(runs[index], None)
+        group.back_edges = 0
+        order = [index for index in wave_order(seed, place, round_, len(waves)) if index in runs]
+        for turn, index in enumerate(order):
+            try:
+                at = next(runs[index], None)
+            except KernelFault as fault:
+                if fault.kind == "initialisation" and group.races is not None:
+                    _rather_race(group, [runs[later] for later in order[turn + 1 :]])
+                raise
             if at is None:
                 returned.append(index)
                 _check_waited(waves[index])
@@ -39,6 +48,18 @@ def run_workgroup(program: Program, group: Workgroup, template: list[Any], seed:
         if group.races is not None:
             group.races.meet(group)
         round_ += 1
+
+
+def _rather_race(group: Workgroup, later: Sequence[Generator[Operation]]) -> None:
+    """Raise a race instead of bytes that nobody has written, where a wave that has yet to run would write them.
+
+    Which of the two shows would depend on the order of waves.
+    """
+    assert group.races is not None
+    for run in later:
+        with suppress(KernelFault, WorkgroupsRace):
+            next(run, None)
+    group.races.meet(group)
 
 
 def _check_meeting(group: Workgroup, stands: Mapping[int, Operation], returned: Sequence[int]) -> None:

@@ -17,6 +17,8 @@ from kinfolk_runtime.simulator.access import Transfer, check_adds, exchanged
 from kinfolk_runtime.simulator.fault import Party
 from kinfolk_runtime.simulator.races import Access, Races, Role
 from kinfolk_runtime.simulator.space import AddressSpace
+from kinfolk_runtime.simulator.traffic import Traffic
+from kinfolk_runtime.simulator.transfers import POISON, Inside, Probe, poisoned
 from kinfolk_runtime.simulator.wave import Wave, poison
 
 if TYPE_CHECKING:
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from kinfolk_runtime.simulator.program import Program
 
 Step = Callable[[Wave], None]
-POISON = 0xA5
-"""What fresh workgroup memory holds; as bf16 or f32 a small negative number that stands out."""
 
 
 @attrs.frozen
@@ -38,12 +38,29 @@ class Allocation:
 
 
 class Workgroup:
-    """What the waves of one workgroup share. `hidings` counts how often bytes ceased to count as written."""
+    """What the waves of one workgroup share.
 
-    def __init__(self, program: Program, kernel: str, place: tuple[int, int, int], memory: AddressSpace) -> None:
+    `number` is its place in the grid as one number. `hidings` counts how often bytes ceased to count as written,
+    `back_edges` the rounds that loops began after their first since the waves last met.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        kernel: str,
+        place: tuple[int, int, int],
+        number: int,
+        memory: AddressSpace,
+        traffic: Traffic | None = None,
+        probe: Probe | None = None,
+    ) -> None:
         self.kernel = kernel
         self.place = place
+        self.number = number
         self.memory = memory
+        self.traffic = traffic
+        self.probe = probe
+        self.back_edges = 0
         self.sanitize = program.sanitize
         self.data = np.full(program.workgroup_bytes, POISON, np.uint8)
         self.marks = np.zeros(program.workgroup_bytes, np.uint8)
@@ -101,6 +118,7 @@ class _Access:
         self.allocation = allocation
         self.index = index
         self.exchange = meaning.exchange
+        self.unit_bytes = self.transfer.unit.itemsize
         self.marked = int(np.iinfo(self.transfer.unit).max)
         element = allocation.type.element.bytes
         self.element = element
@@ -114,7 +132,7 @@ class _Access:
         self.alignment = alignment if alignment > element else 0
         self.steps = np.arange(self.transfer.count, dtype=np.int64)[:, None]
 
-    def watch(self, w: Wave, numbers: Array) -> None:
+    def watch(self, w: Wave, numbers: Array, lanes: Array) -> None:
         """Tell the race sanitizer of an access; what is the same as last time in an epoch is known already."""
         races = w.group.races
         if races is None:
@@ -122,13 +140,9 @@ class _Access:
         known: list[Any] | None = w.memory[self.kept]
         kept = known if known is not None and known[1] is numbers else None
         access: Access | None = kept[3] if kept is not None else None
-        if access is None or access.lanes is not w.lanes:
-            spots = (
-                access.spots
-                if access is not None
-                else races.spots(self.allocation, numbers, self.transfer.unit.itemsize)
-            )
-            access = Access(self.transfer.role, self.op, w.index, w.lanes, spots)
+        if access is None or access.lanes is not lanes:
+            spots = access.spots if access is not None else races.spots(self.allocation, numbers, self.unit_bytes)
+            access = Access(self.transfer.role, self.op, w.index, lanes, spots)
             if kept is not None:
                 kept[3] = access
         races.touch(w, access)
@@ -137,51 +151,63 @@ class _Access:
             if kept is not None:
                 kept[4] = races.epoch
 
-    def units(self, w: Wave) -> Array:
-        """Return the unit numbers [count, active lanes or 1] of an access that is in bounds and aligned, or raise."""
+    def units(self, w: Wave) -> tuple[Array, Array, Inside | None]:
+        """Return the unit numbers [count, lanes or 1] of an access that is in bounds and aligned, or raise; the lanes
+        they are of; which of the active lanes that are, None for all. It may be fewer where nobody looks for faults of
+        memory.
+        """
         index: Array = w.registers[self.index]
         if not w.full and index.shape[1] != 1:
             return self._numbers(w, index[:, w.lanes])
         known = w.memory[self.kept]
         if known is not None and known[0] is index:
-            return known[1]
-        numbers = self._numbers(w, index)
-        w.memory[self.kept] = [index, numbers, -1, None, -1]
-        return numbers
+            return known[1], w.lanes, None
+        numbers, lanes, there = self._numbers(w, index)
+        w.memory[self.kept] = None if there is not None else [index, numbers, -1, None, -1]
+        return numbers, lanes, there
 
-    def _numbers(self, w: Wave, index: Array) -> Array:
+    def _numbers(self, w: Wave, index: Array) -> tuple[Array, Array, Inside | None]:
         first = index.view(np.int32).astype(np.int64)
         if self.extra:
             first = first + self.extra
+        lanes, there, strict = w.lanes, None, "memory" in w.group.sanitize
         count = self.allocation.type.count
         low, high = int(np.minimum.reduce(first, axis=None)), int(np.maximum.reduce(first, axis=None))
         if low < 0 or high > count - self.elements:
             wrong = (first[0] < 0) | (first[0] > count - self.elements)
-            self._fail(w, "memory", f"reaches outside {self.allocation.name}", first, wrong)
-        if self.alignment:
+            if strict:
+                self._fail(w, "memory", f"reaches outside {self.allocation.name}", first, wrong)
+            there = ~wrong
+            first, lanes = first[:, there], lanes[there] if len(there) == len(lanes) else lanes
+        if self.alignment and strict:
             address = first * self.element + self.allocation.begin
             if int(np.bitwise_or.reduce(address, axis=None)) & (self.alignment - 1):
                 wrong = (address[0] & (self.alignment - 1)) != 0
                 what = f"accesses {self.allocation.name} at an address that is no multiple of {self.alignment} bytes"
                 self._fail(w, "alignment", what, first, wrong)
-        return (first * self.units_per_element if self.units_per_element != 1 else first) + self.steps
+        return (first * self.units_per_element if self.units_per_element != 1 else first) + self.steps, lanes, there
 
-    def _fail(self, w: Wave, kind: Any, what: str, first: Array, wrong: npt.NDArray[np.bool_]) -> None:
+    def _fail(
+        self, w: Wave, kind: Any, what: str, first: Array, wrong: npt.NDArray[np.bool_], lanes: Array | None = None
+    ) -> None:
         element = int(first[0][wrong][0])
-        lanes = w.lanes[wrong] if len(wrong) == len(w.lanes) else w.lanes
+        concerned = w.lanes if lanes is None else lanes
+        concerned = concerned[wrong] if len(wrong) == len(concerned) else concerned
         w.fail(
             self.op,
             kind,
             f"{what} (element {element} and the {self.elements - 1} after it, of {self.allocation.type.count})"
             if self.elements > 1
             else f"{what} (element {element} of {self.allocation.type.count})",
-            lanes,
+            concerned,
             address=self.allocation.begin + element * self.element,
             buffer=self.allocation.name,
             element=element,
         )
 
-    def _check_written(self, w: Wave, marks: Array, numbers: Array) -> None:
+    def _check_written(self, w: Wave, marks: Array, numbers: Array, lanes: Array) -> None:
+        if "initialisation" not in w.group.sanitize:
+            return
         known: list[Any] | None = w.memory[self.kept]
         kept = known if known is not None and known[1] is numbers else None
         if kept is not None and kept[2] == w.group.hidings:
@@ -191,19 +217,20 @@ class _Access:
             wrong = found != self.marked
             element = numbers.min(axis=0, where=wrong, initial=1 << 62)[None, :] // self.units_per_element
             what = f"reads what no wave has written of {self.allocation.name}"
-            self._fail(w, "initialisation", what, element, wrong.any(axis=0))
+            self._fail(w, "initialisation", what, element, wrong.any(axis=0), lanes)
         if kept is not None:
             kept[2] = w.group.hidings
 
-    def _check_kept(self, w: Wave, data: Array, numbers: Array, value: Array) -> None:
+    def _check_kept(self, w: Wave, data: Array, numbers: Array, value: Array, lanes: Array) -> None:
         """Raise where a lane finds another value than the one it stored."""
         lost = data.take(numbers) != value
         if not lost.any():
             return
         unit = int(numbers[lost].min())
-        lane_sets = [np.flatnonzero((numbers == unit).any(axis=0) & over.any(axis=0)) for over in (lost, ~lost)]
         element = unit // self.units_per_element
-        losers, winners = ([int(w.lanes[lane]) for lane in each] for each in lane_sets)
+        losers, winners = (
+            [int(lane) for lane in lanes[((numbers == unit) & which).any(axis=0)]] for which in (lost, ~lost)
+        )
         w.fail(
             self.op,
             "race",
@@ -215,16 +242,28 @@ class _Access:
             other=Party(self.op.name, str(self.op.location), w.group.place, w.index, tuple(winners)),
         )
 
+    def _given(self, w: Wave, value: Array, there: Inside | None) -> Array:
+        """Return the value on the lanes that have a place."""
+        if value.shape[1] == 1:
+            return value
+        active = value if w.full else value[:, w.lanes]
+        return active if there is None or len(there) != active.shape[1] else active[:, there]
+
     def load(self, target: int) -> Step:
         """Return the step of a load."""
         transfer = self.transfer
 
         def step(w: Wave) -> None:
-            numbers = self.units(w)
+            numbers, lanes, there = self.units(w)
             data, marks = w.group.views(self.allocation, transfer.unit)
-            self.watch(w, numbers)
-            self._check_written(w, marks, numbers)
+            if numbers.size:
+                self.watch(w, numbers, lanes)
+                self._check_written(w, marks, numbers, lanes)
             units = data.take(numbers)
+            if there is not None:
+                part = units
+                units = poisoned((transfer.count, len(there)), transfer.unit)
+                units[:, there] = part
             if not w.full and units.shape[1] != 1:
                 whole = poison((transfer.count, w.size), transfer.unit)
                 whole[:, w.lanes] = units
@@ -241,18 +280,18 @@ class _Access:
         transfer = self.transfer
 
         def step(w: Wave) -> None:
-            numbers = self.units(w)
+            numbers, lanes, there = self.units(w)
+            if not numbers.size:
+                return
             data, marks = w.group.views(self.allocation, transfer.unit)
-            self.watch(w, numbers)
-            value = transfer.to_units(w.registers[source])
-            if not w.full and value.shape[1] != 1:
-                value = value[:, w.lanes]
+            self.watch(w, numbers, lanes)
+            value = self._given(w, transfer.to_units(w.registers[source]), there)
             if numbers.shape[1] < value.shape[1]:
                 numbers = numbers.repeat(value.shape[1], axis=1)
             data[numbers] = value
             marks[numbers] = self.marked
             if w.group.races is not None:
-                self._check_kept(w, data, numbers, value)
+                self._check_kept(w, data, numbers, value, lanes)
 
         return step
 
@@ -262,14 +301,14 @@ class _Access:
         check_adds(transfer)
 
         def step(w: Wave) -> None:
-            numbers = self.units(w)
+            numbers, lanes, there = self.units(w)
+            if not numbers.size:
+                return
             data, marks = w.group.views(self.allocation, transfer.unit)
-            self.watch(w, numbers)
-            self._check_written(w, marks, numbers)
-            value: Array = w.registers[source]
-            if not w.full and value.shape[1] != 1:
-                value = value[:, w.lanes]
-            shape = (transfer.count, len(w.lanes))
+            self.watch(w, numbers, lanes)
+            self._check_written(w, marks, numbers, lanes)
+            value = self._given(w, w.registers[source], there)
+            shape = (transfer.count, len(lanes))
             np.add.at(data.view(transfer.storage), np.broadcast_to(numbers, shape), np.broadcast_to(value, shape))
 
         return step

@@ -28,7 +28,7 @@ from kinfolk_runtime.simulator.fast.layout import (
     ZEROS,
 )
 from kinfolk_runtime.simulator.fast.lines import Mover
-from kinfolk_runtime.simulator.fast.support import ADD_F32, ADD_I32, LOAD, STORE
+from kinfolk_runtime.simulator.fast.support import ADD_F32, ADD_I32, COMPARE, LOAD, STORE
 from kinfolk_runtime.simulator.fast.text import OpText, OpWriter
 from kinfolk_runtime.simulator.traffic import LOADED, STORED
 from kinfolk_runtime.simulator.views import added_constant
@@ -163,12 +163,16 @@ def _move_plain(w: OpWriter, moved: Moved, mover: Mover, host: str, lanes: str, 
         return
     mover.keep_addresses(host, lanes, None)
     mover.lines_to_memory()
+    if checks.race:
+        w.fault_if(mover.lines_differ())
 
 
 def _move_slowly(w: OpWriter, moved: Moved, call: str, checks: Checks, watched: bool) -> None:
     """Write the call of a helper; after a store another that compares, as two lanes may have stored one element."""
     bits = checks.helper_bits(watched)
     w.fault_unless_clear(w.let(call.replace("MODE", str(moved.mode)).replace("CHECKS", str(bits))))
+    if checks.race and moved.role == "store":
+        w.fault_unless_clear(w.let(call.replace("MODE", str(COMPARE)).replace("CHECKS", "0")))
 
 
 def _plain_offsets(w: OpWriter, moved: Moved, addresses: str, active: str, fast: str, slow: str) -> tuple[str, str]:
