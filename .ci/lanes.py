@@ -1,16 +1,19 @@
-"""Run the test lanes and gate what they did: no unlisted skip, no file without a lane, no empty lane.
+"""Run the test lanes and gate what they did: no unlisted skip, no file without a lane, no empty lane, nothing missing.
 
 A test belongs to one lane by its markers, so the lanes together are the whole suite. Standard library only.
 """
 
 import argparse
 import ast
+import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,6 +155,19 @@ def project_files(root: Path) -> list[str]:
     return sorted(name for name in set(listing.split("\0")) if name and (root / name).exists())
 
 
+def not_installed(root: Path) -> list[str]:
+    """Name every distribution of the checkout that is not installed: tests that need it are left out in silence."""
+    names = [
+        tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"]
+        for pattern in ("core", "runtime", "arch/*", "plugins/*")
+        for path in sorted(root.glob(f"{pattern}/pyproject.toml"))
+    ]
+    here = {re.sub(r"[-_.]+", "-", dist.metadata["Name"]).lower() for dist in importlib.metadata.distributions()}
+    return [
+        f"{name} is not installed, tests that need it were left out: make venv" for name in names if name not in here
+    ]
+
+
 def run_lane(lane: Lane, extra: Sequence[str]) -> tuple[int, Record]:
     """Run one lane, print its time beside its budget, and return pytest's exit status with the record."""
     path = OUT / f"{lane.name}.json"
@@ -172,7 +188,7 @@ def run_lane(lane: Lane, extra: Sequence[str]) -> tuple[int, Record]:
 def findings(records: Mapping[str, Record]) -> list[str]:
     """Return what the gates say; the list of skips and the files on disk are judged only after a run of all lanes."""
     listed = read_skips(SKIPS.read_text())
-    found = empty_lanes(records) + unlisted_skips(records, listed)
+    found = not_installed(ROOT) + empty_lanes(records) + unlisted_skips(records, listed)
     if len(records) == len(LANES):
         found += stale_skips(records, listed) + uncollected_files(records, test_files(ROOT, project_files(ROOT)))
     return found

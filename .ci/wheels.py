@@ -115,6 +115,25 @@ def goldens(python: Path, empty: Path) -> None:
         raise SystemExit(f"the goldens in the wheels (exit {status}, compared {sorted(compared)}): {text[:3000]}")
 
 
+def without(python: Path, empty: Path, wheels: Sequence[Path]) -> None:
+    """Take out one arch after the other, and then all families: the rest works, and what is missed is said by name."""
+    families, archs = offered(ROOT, "kinfolk.families"), offered(ROOT, "kinfolk.archs")
+    for gone in (*archs, *families):
+        wheel = next(path for path in wheels if path.name.startswith(f"kinfolk_{gone}-"))
+        run([python, "-m", "pip", "uninstall", "--quiet", "--yes", f"kinfolk-{gone}", "kinfolk"], empty)
+        for arch in archs:
+            missed = gone in (arch, "mla")
+            status, said = answer([python.parent / "kinfolk", "why", "mla", "--arch", arch, *REQUEST.split()], empty)
+            if bool(status) != missed or (missed and f"pip install kinfolk-{gone}" not in said):
+                raise SystemExit(f"without {gone}, kinfolk why on {arch} (exit {status}) says {said}")
+        status, said = answer([python, ROOT / "demos" / "spine.py"], empty)
+        if bool(status) != (gone == "mla") or f"pip install kinfolk-{gone}" not in said:
+            raise SystemExit(f"without {gone}, the demo (exit {status}) says {said}")
+        run([python, ROOT / "tools" / "generate_docs.py", "--check"], empty)
+        run([python, "-m", "pytest", "-qq", "--collect-only", "-p", "no:cacheprovider", ROOT / "tests"], ROOT)
+        run([python, "-m", "pip", "install", "--quiet", "--no-deps", wheel], empty)
+
+
 def own_tests(python: Path, work: Path) -> None:
     """Run each distribution's tests, copied out of the tree; what compiles and simulates ran in the tree already."""
     shutil.copy(ROOT / "pyproject.toml", work)
@@ -147,6 +166,7 @@ def main() -> int:
             smoke(python, work / "empty")
             goldens(python, work / "empty")
             own_tests(python, work / "tests")
+            without(python, work / "empty", wheels)
         except subprocess.CalledProcessError as error:
             print(f"FAILED ({error.returncode}): {' '.join(map(str, error.cmd))}")
             return 1

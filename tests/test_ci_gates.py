@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,52 @@ def test_a_lane_without_tests_fails(lanes, record):
         "lane compile ran no test",
         "lane simulate ran no test",
     ]
+
+
+@pytest.mark.needs("mla", "gfx942", "gfx950")
+def test_a_distribution_that_is_not_installed_is_found(lanes, root: Path, tmp_path: Path):
+    assert lanes.not_installed(root) == []
+    for folder, name in (("core", "kinfolk-core"), ("arch/gfx999", "kinfolk-gfx999")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "pyproject.toml").write_text(f'[project]\nname = "{name}"\n')
+    assert [line.split()[0] for line in lanes.not_installed(tmp_path)] == ["kinfolk-gfx999"]
+
+
+def test_what_needs_something_that_is_not_installed_is_left_out_and_a_misspelled_need_is_an_error(
+    root: Path, tmp_path: Path
+):
+    """The rule of tests/conftest.py, on a copy of it beside an arch that is offered and not installed."""
+    (tmp_path / "arch" / "gfx999").mkdir(parents=True)
+    offer = '[project]\nname = "kinfolk-gfx999"\n[project.entry-points."kinfolk.archs"]\ngfx999 = "nowhere"\n'
+    (tmp_path / "arch" / "gfx999" / "pyproject.toml").write_text(offer)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = needs\n")
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    shutil.copy(root / "tests" / "conftest.py", tests)
+    needing = "import pytest\npytestmark = [pytest.mark.needs('gfx999')]\nimport kinfolk_gfx999\ndef test_it(): pass\n"
+    (tests / "test_needing.py").write_text(needing)
+    mixed = """
+        import pytest
+        @pytest.mark.needs("gfx999")
+        def test_needs(): pass
+        @pytest.mark.parametrize("arch", ["gfx999", "other"])
+        def test_param(arch): pass
+        def test_free(): pass
+    """
+    (tests / "test_mixed.py").write_text(textwrap.dedent(mixed))
+
+    def collected() -> tuple[int, str]:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", str(tests)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    status, said = collected()
+    names = [line.partition("::")[2] for line in said.splitlines() if "::" in line]
+    assert (status, names) == (0, ["test_param[other]", "test_free"])
+    assert "not installed, and tests that need it left out: gfx999" in said
+    (tests / "test_misspelled.py").write_text("import pytest\n@pytest.mark.needs('gfx99')\ndef test_it(): pass\n")
+    status, said = collected()
+    assert status != 0 and "needs gfx99; there are ['gfx999']" in said
 
 
 def test_a_file_that_no_lane_collects_is_found(lanes, tmp_path: Path):

@@ -13,6 +13,8 @@ import termios
 
 import pytest
 
+pytestmark = pytest.mark.needs("mla", "gfx942")
+
 WIDTH = 80
 REQUEST = ["num_heads=128", "num_seqs=3", "total_q=3", "max_seqlen_q=1", "max_seqlen_k=777", "absorbed_query=true"]
 VERBS = {

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.needs("mla", "gfx942")
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "docs/cli.md", "docs/mla.md")
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)

@@ -27,9 +27,11 @@ def checked(root: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_pages_are_as_generated(root: Path, tool: ModuleType) -> None:
-    assert tool.differences(tool.generated(), root / "docs" / "generated") == [], f"run: {tool.COMMAND}"
+    folder = root / "docs" / "generated"
+    assert tool.differences(tool.generated(folder), folder) == [], f"run: {tool.COMMAND}"
 
 
+@pytest.mark.needs("mla", "gfx942")
 @pytest.mark.parametrize("change", ["a word", "a page less", "a page more", "none"])
 def test_a_difference_is_shown_with_the_command(root: Path, tmp_path: Path, change: str) -> None:
     folder = tmp_path / "generated"
@@ -48,8 +50,19 @@ def test_a_difference_is_shown_with_the_command(root: Path, tmp_path: Path, chan
         assert "-| `num_seqs`" in done.stdout and "+| `num_seqs`" in done.stdout
 
 
+def test_a_section_of_what_is_not_installed_is_kept_and_of_what_does_not_exist_is_not(
+    root: Path, tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = root / "docs" / "generated"
+    before = {name: (folder / name).read_text(encoding="utf-8") for name in tool.PAGES}
+    monkeypatch.setattr(tool, "usable", lambda kind: ())
+    assert tool.generated(folder) == before
+    monkeypatch.setattr(tool, "absent", set)
+    assert all("## " not in text for text in tool.generated(folder).values())
+
+
 def test_the_tables_hold_what_they_are_for(root: Path, tool: ModuleType) -> None:
-    pages = tool.generated()
+    pages = tool.generated(root / "docs" / "generated")
     assert "16, 32, 48, 64, 80, 96, 112 or 128" in pages["support.md"]
     assert "| 1 | mla.decode |" in pages["priority.md"]
     assert all(f"## mla on {arch}" in pages["resources.md"] for arch in ("gfx942", "gfx950"))

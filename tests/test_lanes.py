@@ -29,6 +29,7 @@ def toolchain_named(name: str) -> Toolchain:
 
 
 @pytest.mark.parametrize("lane", LANES)
+@pytest.mark.needs("mla")
 @pytest.mark.parametrize(("family", "arch"), PAIRS)
 def test_the_whole_spec_space_passes_the_gate_with_every_llvm(family, arch, lane):
     flavor, toolchain = LANES[lane], toolchain_named(lane)
@@ -44,6 +45,7 @@ def test_the_whole_spec_space_passes_the_gate_with_every_llvm(family, arch, lane
 
 
 @pytest.mark.parametrize("lane", LANES)
+@pytest.mark.needs("mla")
 @pytest.mark.parametrize(("family", "arch"), PAIRS)
 def test_a_kernel_of_every_llvm_links(family, arch, lane):
     composition, toolchain = compose(family, arch), toolchain_named(lane)
@@ -54,6 +56,7 @@ def test_a_kernel_of_every_llvm_links(family, arch, lane):
 
 
 @pytest.mark.parametrize("lane", ["llvmlite", "llc", "llvmlite20"])
+@pytest.mark.needs("mla", "gfx942")
 def test_the_gate_sees_a_spill_whichever_llvm_makes_it(lane):
     """Negative control: all of the query in registers, and reads far ahead, are more than the registers hold."""
     composition, toolchain = compose("mla", "gfx942"), toolchain_named(lane)
@@ -63,6 +66,7 @@ def test_the_gate_sees_a_spill_whichever_llvm_makes_it(lane):
         compile_spec(spec, LANES[lane], composition=composition, toolchain=toolchain)
 
 
+@pytest.mark.needs("mla", "gfx942")
 def test_ir_of_an_older_generation_is_not_read_by_a_newer_llvm():
     """What keeps LLVM 22 from serving llvm20: the resource of a view is written otherwise."""
     composition, toolchain = compose("mla", "gfx942"), toolchain_named("llvmlite")

@@ -10,6 +10,8 @@ from kinfolk_runtime import bind
 from kinfolk_runtime import compile as compile_plan
 from kinfolk_runtime.simulator import Simulator
 
+pytestmark = pytest.mark.needs("mla")
+
 FIELDS = {
     "num_heads": 16,
     "num_seqs": 3,

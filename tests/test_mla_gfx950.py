@@ -30,6 +30,8 @@ from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.spec_space import gated
 from kinfolk_runtime.verify import verify
 
+pytestmark = pytest.mark.needs("mla", "gfx950")
+
 Array = npt.NDArray[Any]
 LATENT_WINDOWS = 512 // 16
 REQUEST = MlaRequest(

@@ -33,7 +33,7 @@ from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.compilation import compile_specs
 from kinfolk_runtime.verify import ORDER_SEEDS, run_scenario, runners_of
 
-pytestmark = pytest.mark.simulate
+pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942")]
 
 REQUEST = MlaRequest(
     num_heads=16,

@@ -18,6 +18,8 @@ from kinfolk_runtime.cli.profile import command
 from kinfolk_runtime.profile import Counts, profile
 from kinfolk_runtime.profile.observed import CountingSimulator
 
+pytestmark = pytest.mark.needs("mla", "gfx942")
+
 ARCHS = ("gfx942", "gfx950")
 PAGE, LATENT, ROPE = 16, 512, 64
 FIELDS = {"num_heads": 16, "num_seqs": 2, "total_q": 2, "max_seqlen_q": 1, "max_seqlen_k": 70, "absorbed_query": True}
@@ -73,6 +75,7 @@ def test_two_workgroups_of_a_sequence_read_its_keys_twice():
 
 
 @pytest.mark.simulate
+@pytest.mark.needs("gfx950")
 def test_bank_cycles_of_what_is_published_are_exact_and_the_rest_is_a_bound():
     [kernel] = measured("gfx942").kernels
     wide = [each for each in kernel.instructions if each.banks and each.worst.lane_bytes == 16]
@@ -116,6 +119,7 @@ def test_useful_work_follows_the_mask(arch):
     assert composition.useful_flops(attrs.evolve(request, absorbed_query=False), inputs) is None
 
 
+@pytest.mark.needs("gfx950")
 def test_a_staging_is_counted_at_both_ends():
     arch = compose("mla", "gfx950").arch
 

@@ -16,7 +16,7 @@ from kinfolk_mla.decode.plan import decode_specs
 from kinfolk_mla.spec import MlaDecodeSpec
 from kinfolk_runtime.compilation import compile_specs
 
-pytestmark = pytest.mark.compile
+pytestmark = [pytest.mark.compile, pytest.mark.needs("mla")]
 
 
 @pytest.fixture(params=["gfx942", "gfx950"])

@@ -8,6 +8,8 @@ from kinfolk_mla.reference import LSE_GATE, Attention, tolerances
 from kinfolk_mla.request import SCALE, MlaRequest
 from kinfolk_runtime.verify import verify
 
+pytestmark = pytest.mark.needs("mla", "gfx942")
+
 SIZES = {"num_seqs": 6, "total_q": 6, "max_seqlen_q": 1, "max_seqlen_k": 200, "page_size": 16, "num_pages": 80}
 KINDS = {"absorbed_query": True, "dtype": "bf16", "kv_dtype": "bf16", "causal": True}
 

@@ -22,7 +22,7 @@ from kinfolk_mla.spec import MlaDecodeSpec
 from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.simulator.fault import KernelFault
 
-pytestmark = pytest.mark.simulate
+pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla")]
 
 REQUEST = MlaRequest(
     num_heads=16,

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.needs("gfx942")
+
 REQUEST = ("row_softmax", "--arch", "gfx942", "rows=3", "columns=777")
 
 

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.needs("mla", "gfx942")
+
 TWIN = "twin"
 REQUEST = "num_heads=128 num_seqs=2 total_q=2 max_seqlen_q=1 max_seqlen_k=100 absorbed_query=true"
 WORDS = ["mla", *REQUEST.split()]
@@ -137,6 +139,7 @@ def test_a_kernel_is_compiled_and_verified_without_it(without: Ask) -> None:
     assert json.loads(done.stdout)["status"] == "pass"
 
 
+@pytest.mark.needs("gfx950")
 def test_the_same_folders_with_it_know_it(tmp_path: Path, ran: Ask) -> None:
     """The control: it is the missing distribution that is missed, not something else of those folders."""
     paths = installation(tmp_path)

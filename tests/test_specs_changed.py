@@ -11,6 +11,8 @@ from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime import compile as compile_plan
 from kinfolk_runtime.compilation import compile_specs
 
+pytestmark = pytest.mark.needs("mla", "gfx942")
+
 
 class NoToolchain:
     """Whoever compiles here has not looked at the spec."""

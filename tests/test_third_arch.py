@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.needs("mla", "gfx942")
+
 SOURCE, NEW, MEASURED = "gfx942", "gfx940", "gfx90a"
 TOOL = "tools/measure_legality.py"
 Ask = Callable[..., subprocess.CompletedProcess[str]]

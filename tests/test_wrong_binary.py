@@ -17,7 +17,7 @@ from kinfolk_runtime.binder import bind, call
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.verify import verify
 
-pytestmark = pytest.mark.simulate
+pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942")]
 
 REQUEST = MlaRequest(
     num_heads=16,

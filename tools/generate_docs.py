@@ -1,15 +1,17 @@
 """Write the tables in docs/generated from what is installed and blessed, or compare them with it (`--check`).
 
-Nothing is compiled: limits and priorities are read from the candidates, figures from the families' goldens.
+Nothing is compiled: limits and priorities are read from the candidates, figures from the families' goldens. Each page
+has a section for each family on each arch; those of the checkout's that are not installed are kept as they are.
 """
 
 import argparse
 import difflib
+import re
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from kinfolk.candidate import Candidate
 from kinfolk.expr import Scope
 from kinfolk.flavor import flavors
 from kinfolk.plugins.composition import Composition, compose
@@ -18,7 +20,8 @@ from kinfolk.refusal import Limit
 from kinfolk_runtime.goldens.place import Place
 from kinfolk_runtime.spec_space import spec_space
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "generated"
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "generated"
 COMMAND = "python tools/generate_docs.py"
 HEAD = f"<!-- Written by `{COMMAND}`; a change by hand is undone. -->\n"
 
@@ -30,9 +33,21 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-def compositions(family: str) -> list[Composition]:
-    """Return a family on every arch that is installed."""
-    return [compose(family, arch) for arch in usable("arch")]
+Section = tuple[str, str]
+
+
+def pairs() -> list[Section]:
+    """Return every family on every arch that is installed."""
+    return [(family, arch) for family in usable("family") for arch in usable("arch")]
+
+
+def absent() -> set[str]:
+    """Return the families and archs that the checkout offers and that are not installed."""
+    found: set[str] = set()
+    for path in (*ROOT.glob("arch/*/pyproject.toml"), *ROOT.glob("plugins/*/pyproject.toml")):
+        groups = tomllib.loads(path.read_text(encoding="utf-8"))["project"].get("entry-points", {})
+        found |= {name for group in ("kinfolk.families", "kinfolk.archs") for name in groups.get(group, {})}
+    return found - {*usable("family"), *usable("arch")}
 
 
 def kernels(composition: Composition) -> str:
@@ -43,96 +58,93 @@ def kernels(composition: Composition) -> str:
         refused = [refusal for spec in space for refusal in composition.validate_spec(spec)[:1]]
         lacking = "".join(f"; {refusal}" for refusal in dict.fromkeys(map(str, refused)))
         told.append(f"{flavor.name}: {len(space) - len(refused)} of {len(space)} specs{lacking}")
-    return "<br>".join(told)
+    return ", ".join(told)
 
 
-def support() -> Iterator[str]:
-    """Yield the page of what is served: families on archs, then each candidate's limits."""
-    families, archs = usable("family"), usable("arch")
-    yield "# What is served\n"
-    yield "Specs that have a kernel, of all that a family's candidates can ask for:\n"
-    yield table(("family", *archs), [(family, *map(kernels, compositions(family))) for family in families])
-    for family in families:
-        on = compositions(family)
-        for name in dict.fromkeys(candidate.name for each in on for candidate in each.candidates()):
-            here = [(each, candidate) for each in on for candidate in each.candidates() if candidate.name == name]
-            limits = dict.fromkeys(limit.code for _, candidate in here for limit in candidate.capability)
-            yield f"## {name}\n"
-            yield "A request that meets all of these is served; any other is refused with every reason.\n"
-            columns = ("field", *(f"on {each.arch.name}" for each, _ in here), "why", "otherwise")
-            yield table(columns, [limit_row(code, here) for code in limits])
+def support(composition: Composition) -> Iterator[str]:
+    """Yield what a family serves on an arch: how many specs have a kernel, then each candidate's limits."""
+    yield f"Specs that have a kernel, of all that the candidates can ask for: {kernels(composition)}.\n"
+    for candidate in composition.candidates():
+        yield f"### {candidate.name} on {composition.arch.name}\n"
+        yield table(
+            ("field", "takes", "why", "otherwise"), (limit_row(limit, composition) for limit in candidate.capability)
+        )
 
 
-def limit_row(code: str, here: Sequence[tuple[Composition, Candidate]]) -> tuple[str, ...]:
-    """Return the row of one limit, worded with each arch's facts."""
-    words: list[str] = []
-    last: Limit | None = None
-    for composition, candidate in here:
-        limit = next((limit for limit in candidate.capability if limit.code == code), None)
-        words.append(limit.worded(Scope(arch=composition.arch)) if limit else "any")
-        last = limit or last
-    assert last is not None
-    remedy = last.remedy.format_map({name: f"*{name}*" for name, _ in last.suggestions})
-    return (f"`{last.field}`", *words, last.because, remedy)
+def limit_row(limit: Limit, composition: Composition) -> tuple[str, ...]:
+    """Return the row of one limit, worded with the arch's facts."""
+    remedy = limit.remedy.format_map({name: f"*{name}*" for name, _ in limit.suggestions})
+    return (f"`{limit.field}`", limit.worded(Scope(arch=composition.arch)), limit.because, remedy)
 
 
-def resources() -> Iterator[str]:
-    """Yield the page of what kernels take, as it is blessed."""
-    yield "# What compiled kernels take\n"
-    yield "The figures that `kinfolk golden check` compares with, by arch, flavor and build of the compiler.\n"
-    for family in usable("family"):
-        for composition in compositions(family):
-            arch = composition.arch.name
-            document = Place.of(composition).document("figures", arch)
-            yield f"## {family} on {arch}\n"
-            if document is None:
-                yield "Nobody has blessed any.\n"
-                continue
-            names = [
-                name
-                for name in dict.fromkeys(
-                    name for section in document.sections.values() for row in section.rows for name in row.values
-                )
-                if name != "llvm"
-            ]
-            yield table(
-                ("flavor and build", "kernel", "spec", *names),
-                [
-                    (section, row.symbol, row.spec, *(row.values.get(name, "") for name in names))
-                    for section, rows in document.sections.items()
-                    for row in rows.rows
-                ],
-            )
+def resources(composition: Composition) -> Iterator[str]:
+    """Yield what a family's kernels take on an arch, as it is blessed."""
+    document = Place.of(composition).document("figures", composition.arch.name)
+    if document is None:
+        yield "Nobody has blessed any.\n"
+        return
+    rows = [(section, row) for section, each in document.sections.items() for row in each.rows]
+    names = [name for name in dict.fromkeys(name for _, row in rows for name in row.values) if name != "llvm"]
+    yield table(
+        ("flavor and build", "kernel", "spec", *names),
+        [(section, row.symbol, row.spec, *(row.values.get(name, "") for name in names)) for section, row in rows],
+    )
 
 
-def priority() -> Iterator[str]:
-    """Yield the page of which candidate is taken of several."""
-    yield "# Which candidate is taken\n"
-    yield "Of those that serve a request the first in this order, unless a policy ranks them or the request pins one.\n"
-    for family in usable("family"):
-        for composition in compositions(family):
-            yield f"## {family} on {composition.arch.name}\n"
-            ordered = sorted(composition.candidates(), key=lambda candidate: (candidate.priority, candidate.name))
-            rows = [
-                (
-                    place,
-                    candidate.name,
-                    candidate.priority,
-                    f"llvm{candidate.min_llvm}",
-                    candidate.plugin,
-                    "<br>".join(f"{note}" for note in candidate.notes),
-                )
-                for place, candidate in enumerate(ordered, 1)
-            ]
-            yield table(("", "candidate", "priority", "oldest flavor", "of", "notes"), rows)
+def priority(composition: Composition) -> Iterator[str]:
+    """Yield which candidate of a family is taken of several on an arch."""
+    ordered = sorted(composition.candidates(), key=lambda candidate: (candidate.priority, candidate.name))
+    rows = [
+        (
+            place,
+            candidate.name,
+            candidate.priority,
+            f"llvm{candidate.min_llvm}",
+            candidate.plugin,
+            "<br>".join(f"{note}" for note in candidate.notes),
+        )
+        for place, candidate in enumerate(ordered, 1)
+    ]
+    yield table(("", "candidate", "priority", "oldest flavor", "of", "notes"), rows)
 
 
-PAGES = {"support.md": support, "resources.md": resources, "priority.md": priority}
+PAGES = {
+    "support.md": (
+        "# What is served\n\nA request that meets all limits of a candidate is served; any other is refused with every "
+        "reason.\n",
+        support,
+    ),
+    "resources.md": (
+        "# What compiled kernels take\n\nThe figures that `kinfolk golden check` compares with, by arch, flavor and "
+        "build of the compiler.\n",
+        resources,
+    ),
+    "priority.md": (
+        "# Which candidate is taken\n\nOf those that serve a request the first in this order, unless a policy ranks "
+        "them or the request pins one.\n",
+        priority,
+    ),
+}
 
 
-def generated() -> dict[str, str]:
-    """Return every page by its name."""
-    return {name: "\n".join([HEAD, *page()]) for name, page in PAGES.items()}
+def sections(text: str) -> dict[Section, str]:
+    """Return the sections of a page, by family and arch."""
+    parts = re.split(r"^## (\w+) on (\w+)\n", text, flags=re.MULTILINE)[1:]
+    return {(family, arch): body for family, arch, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
+
+
+def generated(folder: Path) -> dict[str, str]:
+    """Return every page by its name; of what is not installed, a page keeps the section that it has in the folder."""
+    made = {pair: compose(*pair) for pair in pairs()}
+    pages: dict[str, str] = {}
+    for name, (title, page) in PAGES.items():
+        path = folder / name
+        before = sections(path.read_text(encoding="utf-8")) if path.exists() else {}
+        now = {pair: body for pair, body in before.items() if not absent().isdisjoint(pair)}
+        now |= {pair: "\n" + "\n".join(page(composition)) + "\n" for pair, composition in made.items()}
+        body = "".join(f"## {family} on {arch}\n{text}" for (family, arch), text in sorted(now.items()))
+        pages[name] = f"{HEAD}\n{title}\n{body}".rstrip("\n") + "\n"
+    return pages
 
 
 def differences(pages: dict[str, str], folder: Path) -> list[str]:
@@ -159,7 +171,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare and write nothing; exit status 1 on a difference")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the pages are")
     arguments = parser.parse_args()
-    pages = generated()
+    pages = generated(arguments.folder)
+    if missing := sorted(absent()):
+        print(f"not installed, their sections are kept as they are: {', '.join(missing)}")
     if arguments.check:
         lines = differences(pages, arguments.folder)
         print(*lines, sep="\n", end="\n" if lines else "")
