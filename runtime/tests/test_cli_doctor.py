@@ -52,6 +52,14 @@ def test_a_distribution_of_another_version_fails_and_names_the_right_one(monkeyp
     assert not found["distribution", "kinfolk-core"].failed
 
 
+@pytest.mark.parametrize("extra, failed", [("", True), ('; extra == "cli"', True), ("; extra == 'plot'", False)])
+def test_a_library_of_an_extra_is_optional_but_for_the_command_lines(monkeypatch, extra, failed):
+    wanted = [("nosuchlib", f">=3{extra}")]
+    monkeypatch.setattr(health, "_requirements", lambda name: wanted if "runtime" in name else [])
+    found = checks()["library", "nosuchlib"]
+    assert (found.state, found.failed) == ("missing", failed)
+
+
 def test_a_library_that_is_missing_fails_and_says_who_wants_it(monkeypatch):
     monkeypatch.setattr(health, "_requirements", lambda name: [("nosuchlib", ">=3")] if "runtime" in name else [])
     found = checks()["library", "nosuchlib"]

@@ -164,6 +164,7 @@ def _distribution(name: str) -> Iterator[Check]:
 
 
 def _libraries(ours: Iterable[str]) -> Iterator[Check]:
+    """Yield each library that ours want; those of an extra are optional, but for the command line's, which runs."""
     wanted: dict[str, str] = {}
     for distribution in ours:
         for name, rest in _requirements(distribution):
@@ -171,11 +172,12 @@ def _libraries(ours: Iterable[str]) -> Iterator[Check]:
                 wanted.setdefault(name, f"{distribution} wants {name} {rest}".rstrip())
     for name, why in sorted(wanted.items()):
         version = _version(name)
+        extra = re.search(r"extra == ['\"]([\w-]+)", why)
         yield Check(
             group="library",
             name=name,
             state="ok" if version else "missing",
-            required=True,
+            required=extra is None or extra[1] == "cli",
             found=version or "",
             remedy="" if version else f"pip install {name} ({why})",
         )
