@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from kinfolk.dispatch import interval
 from kinfolk.dispatch.interval import Observation, Range, holding
 from kinfolk.expr import (
     I64_MAX,
@@ -141,6 +142,24 @@ def test_the_range_of_a_linear_condition_cannot_be_widened(factor, offset, sign,
         if abs(end) < 2**57:  # not an end that the 64 bits set
             assert expr.evaluate(scope(x=end)) is expected
             assert expr.evaluate(scope(x=beyond)) is not expected
+
+
+@pytest.mark.parametrize("expr, x, low, high", EXACT, ids=str)
+def test_the_numbers_tried_first_change_no_range(expr, x, low, high, monkeypatch):
+    """Against plain bisection."""
+    tried_first = box(expr, x=x)
+    monkeypatch.setattr(interval, "_named", lambda observation: set())
+    assert box(expr, x=x) == tried_first
+
+
+def test_an_end_that_an_expression_names_takes_a_few_boxes(monkeypatch):
+    whole, judged = interval._decided, []
+    monkeypatch.setattr(interval, "_decided", lambda seen, box: judged.append(box) or whole(seen, box))
+    box(X <= 1024, x=7)
+    few = len(judged)
+    monkeypatch.setattr(interval, "_named", lambda observation: set())
+    box(X <= 1024, x=7)
+    assert few < 8 and len(judged) - few > 60
 
 
 def test_two_fields_are_bounded_together():

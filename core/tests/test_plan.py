@@ -304,3 +304,5 @@ def test_every_expression_of_a_plan_is_listed():
     )
     names = {leaf.name for expr in made.expressions() for leaf in expr.leaves() if leaf.tag == "fact"}
     assert names == set("abcdefgh")
+    declared = {leaf.name for expr in made.declared() for leaf in expr.leaves() if leaf.tag == "fact"}
+    assert declared == names  # what is derived reads no other fact

@@ -355,17 +355,23 @@ class Plan:
             case plain:
                 return plain
 
-    def expressions(self) -> tuple[Expr, ...]:
-        """Return every expression of the plan, derived sizes included."""
+    def declared(self) -> tuple[Expr, ...]:
+        """Return every expression that the plan was given; those derived from them read nothing else but tensors."""
         found: list[Expr] = []
         for launch in self.launches:
             found += [*launch.grid, launch.condition]
             found += [argument.value for argument in launch.arguments if isinstance(argument.value, Expr)]
         for binding in self.bindings:
-            found += [*(axis.extent for axis in binding.shape), *binding.strides(), binding.minimum_bytes()]
+            for axis in binding.shape:
+                found += [each for each in (axis.extent, axis.stride) if isinstance(each, Expr)]
         for content in self.contents:
             found += [value for _, value in _members(content) if isinstance(value, Expr)]
         return tuple(found)
+
+    def expressions(self) -> tuple[Expr, ...]:
+        """Return every expression of the plan, derived sizes included."""
+        derived = (each for binding in self.bindings for each in (*binding.strides(), binding.minimum_bytes()))
+        return (*self.declared(), *derived)
 
     def data(self) -> dict[str, Any]:
         """Return the plan as JSON data; every expression is a tree that `kinfolk.expr.from_data` reads."""

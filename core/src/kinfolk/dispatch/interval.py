@@ -14,7 +14,7 @@ import attrs
 from kinfolk.expr import I64_MAX, I64_MIN, Expr, ExprError, Scope, Value
 from kinfolk.expr.arithmetic import Arithmetic, Binary, CeilDiv, FloorDiv
 from kinfolk.expr.condition import Equality, Logic, Not, OneOf, Ordering, Select
-from kinfolk.expr.node import Field
+from kinfolk.expr.node import Const, Fact, Field
 
 Span = tuple[int, int]
 """The least and the largest value; of a condition, 0 for false and 1 for true."""
@@ -155,6 +155,20 @@ def _distinct(observations: Iterable[Observation]) -> list[Observation]:
     return list(by_key.values())
 
 
+def _named(observation: Observation) -> set[int]:
+    """Return the numbers that an expression names: its constants, and the facts it reads."""
+    found: set[int] = set()
+    pending = [observation.expr]
+    while pending:
+        expr = pending.pop()
+        pending += expr.children
+        values = expr.values if isinstance(expr, OneOf) else ()
+        if isinstance(expr, Const | Fact):
+            values = (expr.value_in(observation.scope),)
+        found.update(value for value in values if type(value) is int)
+    return found
+
+
 def reads(expr: Expr, names: Collection[str]) -> bool:
     """Return whether an expression reads one of the fields."""
     return any(isinstance(leaf, Field) and leaf.name in names for leaf in expr.leaves())
@@ -163,9 +177,11 @@ def reads(expr: Expr, names: Collection[str]) -> bool:
 def _widened(observations: list[Observation], box: Mapping[str, Range], name: str, upwards: bool) -> Range:
     """Return the range of a field moved out at one end as far as all observations stay decided.
 
-    Bounds only get wider as a box grows, so the furthest end is found by bisection.
+    Bounds only get wider as a box grows, so the furthest end is found by bisection. Most often it lies at a number that
+    an expression names, so these are tried before all others.
     """
     start = box[name]
+    likely = sorted({edge + step for seen in observations for edge in _named(seen) for step in (-1, 0, 1)})
 
     def moved(end: int) -> Range:
         return Range(start.low, end) if upwards else Range(end, start.high)
@@ -178,7 +194,8 @@ def _widened(observations: list[Observation], box: Mapping[str, Range], name: st
     if fits(bad):
         return moved(bad)
     while abs(bad - good) > 1:
-        middle = (good + bad) // 2
+        likely = [end for end in likely if min(good, bad) < end < max(good, bad)]
+        middle = likely[len(likely) // 2] if likely else (good + bad) // 2
         if fits(middle):
             good = middle
         else:

@@ -117,7 +117,8 @@ def _verdict(composition: Composed, request: Request, flavor: Flavor, candidate:
     if refusals:
         return Verdict(candidate=candidate, plan=plan, refusals=tuple(refusals), notes=())
     notes = candidate.notes_for(request, arch)
-    return Verdict(candidate=candidate, plan=attrs.evolve(plan, notes=plan.notes + notes), refusals=(), notes=notes)
+    noted = attrs.evolve(plan, notes=plan.notes + notes) if notes else plan
+    return Verdict(candidate=candidate, plan=noted, refusals=(), notes=notes)
 
 
 def _certain(candidate: Candidate, request: Request, seen: Sequence[Observation]) -> bool:
@@ -140,7 +141,7 @@ def _planned(candidate: Candidate, request: Request, arch: Arch) -> Plan:
 def _completed(plan: Plan, composition: Composed, candidate: Candidate, flavor: Flavor) -> Plan:
     """Return the plan with all that dispatch knows: where it runs, who made it, the facts its expressions read."""
     facts = cast("Mapping[str, Any]", composition.arch.facts)
-    leaves = [leaf for expr in plan.expressions() for leaf in expr.leaves()]
+    leaves = [leaf for expr in plan.declared() for leaf in expr.leaves()]
     read = sorted({leaf.name for leaf in leaves if isinstance(leaf, Fact)})
     if unknown := [name for name in read if name not in facts]:
         raise PluginError(
