@@ -73,6 +73,18 @@ def pytest_report_collectionfinish() -> list[str]:
     return [f"not installed, and tests that need it left out: {', '.join(sorted(ABSENT))}"] if ABSENT else []
 
 
+def _importable(name: str) -> None:
+    """Make a module beside the tests importable by name: test folders are no packages."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+
+
+_importable("op_cases")
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """Return the root of the checkout."""

@@ -10,12 +10,12 @@ from attrs import evolve
 from engine_pair import run_both
 
 from kinfolk.ir import build_kernel
-from kinfolk.ir.meaning import LanePermutation, Matrix, OperandMap
+from kinfolk.ir.meaning import LanePermutation
 from kinfolk.ir.op import AttributeDef, OpDef, effects
 from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory, vector
-from kinfolk.ir.types import BF16, F16, F32, I1, I32
+from kinfolk.ir.types import F32, I1, I32
 from kinfolk.parameters import Parameter
-from kinfolk_runtime.simulator import Buffer, Simulator, SparseBuffer
+from kinfolk_runtime.simulator import Buffer, SparseBuffer
 from kinfolk_runtime.simulator.fast import program
 from kinfolk_runtime.simulator.fast.library import HostLibrary
 from kinfolk_runtime.simulator.fast.slots import in_parallel
@@ -160,80 +160,6 @@ def test_copies_at_once():
         assert (got[:384] == expected[:384]).all()
         spared += any(to >= 384 for to, _, _ in made)
     assert spared
-
-
-def wide_matrix(m: int, n: int, k: int, wave: int, type_, scatter: bool) -> Matrix:
-    """Return a product whose operands lie in rows of lanes, or anywhere."""
-    random = np.random.default_rng(m + n + k)
-
-    def laid(rows: int, columns: int, across: bool) -> OperandMap:
-        places = [(row, column) for row in range(rows) for column in range(columns)]
-        places = places if across else sorted(places, key=lambda place: (place[1], place[0]))
-        if scatter:
-            places = [places[int(one)] for one in random.permutation(len(places))]
-        table = np.array(places).reshape(-1, wave, 2).transpose(1, 0, 2)
-        return OperandMap(np.ascontiguousarray(table[..., 0]), np.ascontiguousarray(table[..., 1]))
-
-    maps = {"a": laid(m, k, False), "b": laid(k, n, True), "c": laid(m, n, True)}
-    return Matrix(m, n, k, type_, type_, F32, **maps)
-
-
-@pytest.mark.parametrize("scatter", [False, True], ids=["rows", "scattered"])
-@pytest.mark.parametrize("type_", [BF16, F16, F32], ids=str)
-@pytest.mark.parametrize("shape", [(16, 16, 16), (32, 32, 8), (16, 16, 32), (16, 64, 4), (8, 32, 8)], ids=str)
-def test_products_agree(any_toy, scatter, type_, shape, declare):
-    (m, n, k), wave = shape, any_toy.wave
-    meaning = wide_matrix(m, n, k, wave, type_, scatter)
-    slots = [m * k // wave, k * n // wave, m * n // wave]
-    multiply = OpDef(
-        name="toy.product",
-        operands=("a", "b", "c"),
-        result=lambda types, _: (types[2],),
-        issue="matrix",
-        meaning=meaning,
-        lowering=never,
-    )
-
-    def body(a, b, c, d):
-        t = lanes.thread_id()
-        loaded = [
-            memory.load(memory.offset(p, t * count), count=count) for p, count in zip((a, b, c), slots, strict=True)
-        ]
-        memory.store(memory.offset(d, t * slots[2]), multiply(*loaded))
-
-    arch = evolve(any_toy.arch, ops=(*any_toy.arch.ops, multiply))
-    parameters = [declare("a", type_), declare("b", type_), declare("c", F32), declare("d", F32, "write")]
-    kernel = build_kernel("product", parameters, arch=arch, block=wave, body=body)
-    for draw in range(4):
-
-        def arguments(draw=draw):
-            random = np.random.default_rng(draw)
-            sizes = [slots[0] * wave, slots[1] * wave]
-            width = np.dtype(f"u{type_.bytes}")
-            if draw < 2:  # numbers, then any bits at all
-                scale = 1.0 if draw == 0 else 2.0**-40 if type_ != F16 else 2.0**-12
-                values = [(random.normal(size=size) * scale).astype(np.float32) for size in sizes]
-                if type_ == F16:
-                    operands = [value.astype(np.float16).view(width) for value in values]
-                else:
-                    operands = [value.view(np.uint32) >> (32 - type_.bits) for value in values]
-            else:
-                operands = [random.integers(0, 1 << type_.bits, size, dtype=np.uint64) for size in sizes]
-                if draw == 2:  # no NaN and no infinity
-                    top = {"bf16": 0x7F80, "f16": 0x7C00, "f32": 0x7F800000}[type_.name]
-                    operands = [np.where((one & top) == top, 0, one) for one in operands]
-            c = random.normal(size=slots[2] * wave).astype(np.float32)
-            return [*(one.astype(width) for one in operands), c, np.zeros_like(c)]
-
-        left = []
-        for engine in ("fast", "reference"):
-            given = arguments()
-            simulator = Simulator(engine=engine)
-            simulator.launch(kernel, (1, 1, 1), given)
-            assert simulator.notes == ()
-            left.append(given[3])
-        nan = np.isnan(left[0]) & np.isnan(left[1])
-        assert (nan | (left[0].view(np.uint32) == left[1].view(np.uint32))).all()
 
 
 def test_the_first_fault_in_the_order_of_workgroups_is_the_one(any_toy, declare):

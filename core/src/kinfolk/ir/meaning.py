@@ -70,7 +70,11 @@ class OperandMap:
 
 @attrs.frozen
 class Matrix:
-    """D = A B + C with A m by k, B k by n, one product per wave; products are summed in ascending k in f32."""
+    """D = A B + C with A m by k, B k by n, one product per wave.
+
+    Floats of at most 32 bits: C is f32, and products are summed in ascending k in f32. A and B of i8: C is i32; they
+    are read signed, and the sum wraps modulo 2^32.
+    """
 
     m: int
     n: int

@@ -1,4 +1,4 @@
-"""The step of a matrix op, made from its lane maps: products summed in ascending k in f32, starting from C."""
+"""The step of a matrix op, made from its lane maps: products summed in ascending k, starting from C."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinfolk.check.element import numpy_dtype
 from kinfolk.errors import InternalError
 from kinfolk.ir.meaning import Matrix, OperandMap
 from kinfolk.ir.numpy_lanes import Array
-from kinfolk.ir.types import ScalarType
+from kinfolk.ir.types import F32, I8, I32, ScalarType
 from kinfolk_runtime.simulator.wave import Wave
 
 if TYPE_CHECKING:
@@ -21,14 +21,22 @@ if TYPE_CHECKING:
 Index = npt.NDArray[np.int64]
 
 
+def wrong_types(meaning: Matrix) -> str:
+    """Return what is wrong with the element types, "" where a product is declared for them."""
+    a, b, c = meaning.a_type, meaning.b_type, meaning.c_type
+    if (a, b, c) == (I8, I8, I32) or (c == F32 and all(t.kind == "float" and t.bits <= 32 for t in (a, b))):
+        return ""
+    return f"multiplies {a} by {b} into {c}; floats of at most 32 bits into f32 are declared, and i8 into i32"
+
+
 def widened(bits: Array, type_: ScalarType) -> Array:
-    """Return the storage bits of a float of at most 32 bits as f32, exactly."""
+    """Return the storage bits of a float as f32, exactly, and those of an i8, which is signed, as 32 bits."""
+    if type_ == I8:
+        return bits.view(np.int8).astype(np.int32).view(np.uint32)
     if type_.name == "f32":
         return bits
     if type_.name == "bf16":
         return np.left_shift(bits, 16, dtype=np.uint32).view(np.float32)
-    if type_.kind != "float" or type_.bits > 32:
-        raise InternalError(f"a matrix op multiplies floats of at most 32 bits, got {type_}")
     return bits.view(numpy_dtype(type_.name)).astype(np.float32)
 
 
@@ -40,6 +48,8 @@ class Product:
     """
 
     def __init__(self, op: str, meaning: Matrix, size: int) -> None:
+        if wrong := wrong_types(meaning):
+            raise InternalError(f"{op} {wrong}")
         self.meaning = meaning
         m, n, k = meaning.m, meaning.n, meaning.k
         rows, columns = _in_value_order(op, meaning.c, size)
@@ -61,19 +71,20 @@ class Product:
         self.matrix_of_c = None if regular else rows * n + columns
 
     def sum(self, a: Array, b: Array, c: Array) -> Array:
-        """Return C + A B; `a` is [k, m] and `b` [k, n] in f32, `c` [slots, lanes]. Each step rounds once to f32.
+        """Return C + A B; `a` is [k, m] and `b` [k, n] as `widened` gives them, `c` [slots, lanes]. Each step rounds
+        once to f32, or wraps.
 
         The product of two bf16 or f16 is exact in f32 (unless it underflows), so a fused step would give the same.
         numpy adds along a leading axis one row after the other, which is the ascending order that is wanted.
         """
         k, m = a.shape
-        terms = np.empty((k + 1, m, b.shape[1]), np.float32)
+        terms = np.empty((k + 1, m, b.shape[1]), a.dtype)
         if self.c_of_matrix is None:
             terms[0].reshape(c.shape if c.shape[1] != 1 else (c.shape[0], -1))[...] = c
         else:
             terms[0] = (c if c.shape[1] != 1 else c.repeat(self.lanes, axis=1)).take(self.c_of_matrix)
         np.multiply(a[:, :, None], b[:, None, :], out=terms[1:])
-        d = np.add.reduce(terms, axis=0)
+        d = np.add.reduce(terms, axis=0, dtype=terms.dtype)
         if self.matrix_of_c is None:
             return d.reshape(c.shape[0], -1)
         return d.take(self.matrix_of_c)

@@ -1,7 +1,7 @@
-"""The function of a matrix op, made from its lane maps: products summed in ascending k in f32, starting from C.
+"""The function of a matrix op, made from its lane maps: products summed in ascending k, starting from C.
 
 Each step multiplies, rounds, adds and rounds, as the reference does. Where no product of the operands can be rounded a
-fused step gives the same, and is taken.
+fused step gives the same, and is taken. Products of i8 are summed in i32, which wraps.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kinfolk.ir.llvm_lanes import LlvmAlgebra, LlvmLane
-from kinfolk.ir.meaning import Matrix, OperandMap
+from kinfolk.ir.float8 import FORMATS
+from kinfolk.ir.llvm_lanes import LlvmAlgebra, LlvmLane, storage_type
+from kinfolk.ir.meaning import LaneFunction, Matrix, OperandMap
 from kinfolk.ir.ops.convert import widen_float
-from kinfolk.ir.types import F32, ScalarType
+from kinfolk.ir.ops.float8 import widen_float8
+from kinfolk.ir.types import BF16, F16, F32, I8, I32, ScalarType
 from kinfolk_runtime.simulator.fast.layout import SCRATCH, SLOT_ALIGNMENT, STAGED
 from kinfolk_runtime.simulator.fast.text import OpText, OpWriter
+from kinfolk_runtime.simulator.products import wrong_types
 
 Index = npt.NDArray[np.int64]
-_WIDE_TYPES = ("f32", "bf16", "f16")
+
 _ACCUMULATORS = 16
 _VECTOR = 16
 
@@ -31,11 +34,8 @@ class UnknownMatrix(Exception):  # never leaves the engine: such a kernel runs i
 
 def matrix(meaning: Matrix, wave_size: int) -> OpText:
     """Return the function of a matrix op: result, A, B, C."""
-    for type_ in (meaning.a_type, meaning.b_type):
-        if type_.name not in _WIDE_TYPES:
-            raise UnknownMatrix(str(type_))
-    if meaning.c_type != F32 or meaning.n % 4:
-        raise UnknownMatrix(f"{meaning.c_type}, n {meaning.n}")
+    if wrong := wrong_types(meaning):
+        raise UnknownMatrix(f"matrix op that {wrong}")
     return _Product(meaning, wave_size).text()
 
 
@@ -46,7 +46,7 @@ def scratch_bytes(meaning: Matrix) -> int:
 
 
 def _lines(count: int) -> int:
-    """Return the bytes of so many f32, in whole lines."""
+    """Return the bytes of so many numbers of 32 bits, in whole lines."""
     return -(-4 * count // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
 
 
@@ -55,8 +55,9 @@ class _Product:
         self.meaning, self.m, self.n, self.k = meaning, meaning.m, meaning.n, meaning.k
         self.w = OpWriter(wave_size)
         self.size = wave_size
-        self.lanes = next(width for width in (_VECTOR, 8, 4) if meaning.n % width == 0)
-        self.row_lanes = next((width for width in (_VECTOR, 8, 4) if meaning.m % width == 0), 1)
+        self.lanes = next(width for width in (_VECTOR, 8, 4, 2, 1) if meaning.n % width == 0)
+        self.row_lanes = next(width for width in (_VECTOR, 8, 4, 2, 1) if meaning.m % width == 0)
+        self.item = "i32" if meaning.c_type == I32 else "float"
 
     def text(self) -> OpText:
         """Return the finished function."""
@@ -80,14 +81,16 @@ class _Product:
             }
             put = {key: w.at(self.d, 4 * int(c_at[key])) for key in place}
         else:
-            self._move(self.c, c_at, self.c_rows, "float", gather=True)
+            self._move(self.c, c_at, self.c_rows, self.item, gather=True)
             place = put = {
                 (i, j): w.at(self.c_rows, 4 * (i * self.n + j))
                 for i in range(self.m)
                 for j in range(0, self.n, self.lanes)
             }
-        exact = self._exact()
-        if exact is None:
+        exact = self._exact() if self.item == "float" else "false"
+        if exact == "false":
+            self._sum(place, put, fused=False)
+        elif exact is None:
             self._sum(place, put, fused=True)
         else:
             fused, stepwise, done = w.fresh("fused"), w.fresh("stepwise"), w.fresh("done")
@@ -100,13 +103,12 @@ class _Product:
             w.jump(done)
             w.label(done)
         if not plain:
-            self._move(self.d, c_at, self.c_rows, "float", gather=False)
+            self._move(self.d, c_at, self.c_rows, self.item, gather=False)
         return w.finish()
 
     def _widen(self, source: str, at: Index, type_: ScalarType, target: str, lanes: int) -> None:
-        """Write an operand as rows of f32, row by row of `at`."""
-        w = self.w
-        narrow = {"f32": "float", "bf16": "i16", "f16": "i16"}[type_.name]
+        """Write an operand as rows of 32 bits an element, row by row of `at`."""
+        w, narrow = self.w, storage_type(type_)
         if lanes == 1 or not _contiguous(at, lanes):
             loose = w.at(self.c_rows, _lines(self.m * self.n))
             self._move(source, at, loose, f"i{type_.bits}", gather=True)
@@ -117,13 +119,20 @@ class _Product:
                 bits = w.let(f"load <{lanes} x {narrow}>, ptr {where}, align {type_.bytes * lanes}")
                 wide = self._wide(bits, type_, lanes)
                 where = w.at(target, 4 * (row * at.shape[1] + column))
-                w.do(f"store <{lanes} x float> {wide}, ptr {where}, align {4 * lanes}")
+                w.do(f"store <{lanes} x {self.item}> {wide}, ptr {where}, align {4 * lanes}")
 
     def _wide(self, bits: str, type_: ScalarType, lanes: int) -> str:
         if type_ == F32:
             return bits
         algebra = LlvmAlgebra(lanes, self.w.let, self.w.declare, _nowhere)
-        return widen_float(algebra, LlvmLane(algebra, type_, bits)).name
+        narrow = LlvmLane(algebra, type_, bits)
+        if type_ == I8:
+            return algebra.sext(narrow, I32).name
+        if type_ in FORMATS:
+            widening = widen_float8.meaning
+            assert isinstance(widening, LaneFunction)
+            return widening.body(algebra, narrow, to=F32).name
+        return widen_float(algebra, narrow).name
 
     def _move(self, value: str, at: Index, rows: str, item: str, gather: bool) -> None:
         """Copy items of a value at the places `at` to rows in a line, or back."""
@@ -150,13 +159,13 @@ class _Product:
     def _exact(self) -> str | None:
         """Return an i1, whether all products are exact in f32; None where they always are.
 
-        Two f16 always have an exact product. Two bf16 do where their exponents keep it a normal number.
+        f16 and floats of 8 bits always have exact products. Two bf16 do where their exponents keep it a normal number.
         """
-        types = {self.meaning.a_type.name, self.meaning.b_type.name}
-        if types == {"f16"}:
+        types = {self.meaning.a_type, self.meaning.b_type}
+        if types <= {F16, *FORMATS}:
             return None
         w = self.w
-        if types != {"bf16"}:
+        if types != {BF16}:
             return "false"
         wrong = ""
         for rows, length in ((self.a_rows, self.m * self.k), (self.b_rows, self.k * self.n)):
@@ -175,7 +184,8 @@ class _Product:
         return w.let(f"icmp eq i{_VECTOR} {wrong}, 0")
 
     def _sum(self, place: dict[Any, str], put: dict[Any, str], fused: bool) -> None:
-        w, vector = self.w, f"<{self.lanes} x float>"
+        w, vector = self.w, f"<{self.lanes} x {self.item}>"
+        multiply, add = ("mul", "add") if self.item == "i32" else ("fmul", "fadd")
         across = self.n // self.lanes
         height = max(1, _ACCUMULATORS // across)
         suffix = f"v{self.lanes}f32"
@@ -192,8 +202,8 @@ class _Product:
                 factor: dict[int, str] = {}
                 for i, j in cells:
                     if i not in factor:
-                        one = w.let(f"load float, ptr {w.at(self.a_rows, 4 * (step * self.m + i))}")
-                        seed = w.let(f"insertelement {vector} poison, float {one}, i32 0")
+                        one = w.let(f"load {self.item}, ptr {w.at(self.a_rows, 4 * (step * self.m + i))}")
+                        seed = w.let(f"insertelement {vector} poison, {self.item} {one}, i32 0")
                         factor[i] = w.let(
                             f"shufflevector {vector} {seed}, {vector} poison, <{self.lanes} x i32> zeroinitializer"
                         )
@@ -201,8 +211,8 @@ class _Product:
                         given = f"{vector} {factor[i]}, {vector} {row[j]}, {vector} {sums[i, j]}"
                         sums[i, j] = w.let(f"call {vector} @llvm.fma.{suffix}({given})")
                     else:
-                        product = w.let(f"fmul {vector} {factor[i]}, {row[j]}")
-                        sums[i, j] = w.let(f"fadd {vector} {sums[i, j]}, {product}")
+                        product = w.let(f"{multiply} {vector} {factor[i]}, {row[j]}")
+                        sums[i, j] = w.let(f"{add} {vector} {sums[i, j]}, {product}")
             for cell in cells:
                 w.do(f"store {vector} {sums[cell]}, ptr {put[cell]}, align {4 * self.lanes}")
 
