@@ -11,7 +11,7 @@ from kinfolk.errors import IRError
 AddressSpace = Literal["global", "workgroup"]
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)  # a key of many tables
 class ScalarType:
     """A scalar of `bits` storage bits. `kind` is `int` (no sign of its own: ops say how they read it) or `float`."""
 
@@ -47,7 +47,7 @@ SCALARS: Final[dict[str, ScalarType]] = {
 }
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class VectorType:
     """`count` scalars held by one lane."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 from kinfolk.ir.types import BufferType, PointerType, ScalarType, Type, VectorType, ViewType
@@ -67,6 +68,7 @@ def component_bytes(type_: ScalarType, wave_size: int) -> int:
     return WORD if type_.bits == 1 else type_.bytes * wave_size
 
 
+@cache
 def value_bytes(type_: Type, wave_size: int) -> int:
     """Return the bytes of a value in a frame: components one after the other, each lane by lane."""
     if isinstance(type_, PointerType):
@@ -80,6 +82,7 @@ def value_bytes(type_: Type, wave_size: int) -> int:
     return component_bytes(type_, wave_size)
 
 
+@cache
 def slot_bytes(type_: Type, wave_size: int) -> int:
     """Return the bytes that a value takes in a frame, in whole lines."""
     return -(-value_bytes(type_, wave_size) // SLOT_ALIGNMENT) * SLOT_ALIGNMENT

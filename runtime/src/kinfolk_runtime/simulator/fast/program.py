@@ -38,8 +38,8 @@ _ALLOCATION_ALIGNMENT: Final = 16
 _STATE_BYTES: Final = 64
 Accesses = Mapping[Value, str]
 """How each parameter is declared."""
-_KNOWN: dict[Hashable, tuple[Any, Any]] = {}
-"""Texts by what they depend on; the declaration is kept, so that its identity stays its own."""
+_KNOWN: dict[int, dict[Hashable, tuple[Any, Any]]] = {}
+"""Texts by wave size, then by what else they depend on; the declaration is kept, so that its identity stays its own."""
 
 
 class Unsupported(Exception):  # never leaves the simulator: the kernel runs in the reference engine
@@ -51,6 +51,7 @@ class FastProgram:
 
     def __init__(self, kernel: Kernel, sanitize: frozenset[Sanitizer] = ALL) -> None:
         self.wave_size, self.waves = kernel.wave_size, kernel.block // kernel.wave_size
+        self._texts_by_key = _KNOWN.setdefault(self.wave_size, {})
         self.workgroup_bytes = 0
         self.scratch_bytes = 0
         self._pending = self._staged_bytes = 0
@@ -79,10 +80,10 @@ class FastProgram:
             raise Unsupported(str(unknown)) from unknown
         if self._staged_bytes and self.checks.sync:
             self._words += [
-                _once(("waited", self.wave_size), partial(staging_ops.waited, self.wave_size)),
+                self._known("waited", partial(staging_ops.waited, self.wave_size)),
                 self._pending,
             ]
-        self._words.append(control_ops.end(self.wave_size))
+        self._words.append(self._known("end", partial(control_ops.end, self.wave_size)))
         self.frame_bytes = -(-self._top // 4096) * 4096 + 64 * 5  # waves begin in different sets of the cache
         self._link()
 
@@ -122,10 +123,13 @@ class FastProgram:
 
     def _text(self, op: Operation, make: Callable[[], Any], *more: Hashable) -> Any:
         types = tuple(value.type for value in (*op.operands, *op.results))
-        key = (id(op.definition), types, tuple(op.attributes.items()), self.wave_size, more)
-        if key not in _KNOWN:
-            _KNOWN[key] = (op.definition, make())
-        return _KNOWN[key][1]
+        return self._known((id(op.definition), types, *op.attributes.items(), more), make, op.definition)
+
+    def _known(self, key: Hashable, make: Callable[[], Any], kept: Any = None) -> Any:
+        known = self._texts_by_key.get(key)
+        if known is None:
+            known = self._texts_by_key[key] = (kept, make())
+        return known[1]
 
     def _survey_lanes(self, op: Operation, meaning: LaneFunction) -> None:
         known: LaneText = self._text(
@@ -134,7 +138,7 @@ class FastProgram:
         (result,) = op.results
         if not op.operands and not any(place.startswith("block_id") for place in known.places):
             waves = self.waves if known.places & {"wave_id", "thread_id"} else 1
-            images = [self._image(op, meaning, wave) for wave in range(waves)]
+            images = self._text(op, lambda: [self._image(op, meaning, wave) for wave in range(waves)], waves)
             self._constant(result, images)
             return
         origins = known.origins
@@ -195,7 +199,6 @@ class FastProgram:
             case "load" | "store" | "atomic_add" if meaning.space == "workgroup":
                 if op.operands[0] not in self._allocations:
                     raise UnknownAccess(f"{op.name}: its buffer is not directly an allocation")
-                memory_ops.Moved.of(op, meaning)
                 self.scratch_bytes = max(self.scratch_bytes, memory_ops.Moved.of(op, meaning).bytes * self.wave_size)
                 return
             case "stage":
@@ -263,7 +266,7 @@ class FastProgram:
         """Give stagings that are on their way a place in the frame, which none takes at first."""
         if self._staged_bytes:
             self._pending = self._reserve(staging_ops.pending_bytes(self._staged_bytes))
-            self._words += [_once(("forget", self.wave_size), partial(control_ops.forget, self.wave_size))]
+            self._words += [self._known("forget", partial(control_ops.forget, self.wave_size))]
             self._words += [self._pending, 1]
 
     def _emit(self, region: Region, loops: tuple[Operation, ...] = ()) -> None:
@@ -330,10 +333,11 @@ class FastProgram:
         state = self._reserve(_STATE_BYTES)
         self._move(op, list(zip(carried, op.operands[3:], strict=True)))
         if op in self._forgets:
-            self._put(op, control_ops.forget(self.wave_size), *self._forgets[op])
+            forget = self._known("forget", partial(control_ops.forget, self.wave_size))
+            self._put(op, forget, *self._forgets[op])
         begin = self._put(
             op,
-            control_ops.loop(self.wave_size, self.checks),
+            self._known(("loop", self.checks), partial(control_ops.loop, self.wave_size, self.checks)),
             *self._offsets(op.operands[:3]),
             state,
             self.frame.offset(counter),
@@ -342,17 +346,21 @@ class FastProgram:
         body = len(self._words)
         self._emit(region, (*loops, op))
         self._move(op, list(zip(carried, region.operations[-1].operands, strict=True)))
-        end = self._put(op, control_ops.next_round(self.wave_size, self.checks), state, self.frame.offset(counter), 0)
+        again = partial(control_ops.next_round, self.wave_size, self.checks)
+        next_round = self._known(("next round", self.checks), again)
+        end = self._put(op, next_round, state, self.frame.offset(counter), 0)
         self._words[end + 3] = body - end
         self._words[begin + 6] = len(self._words) - begin
 
     def _emit_branch(self, op: Operation, loops: tuple[Operation, ...]) -> None:
         state = self._reserve(_STATE_BYTES)
-        begin = self._put(op, control_ops.branch(self.wave_size), self.frame.offset(op.operands[0]), state, 0)
+        text = self._known("branch", partial(control_ops.branch, self.wave_size))
+        begin = self._put(op, text, self.frame.offset(op.operands[0]), state, 0)
         other = 0
         for side, region in enumerate(op.regions):
             if side:
-                other = self._put(op, control_ops.otherwise(self.wave_size), state, 0)
+                text = self._known("otherwise", partial(control_ops.otherwise, self.wave_size))
+                other = self._put(op, text, state, 0)
                 self._words[begin + 3] = other - begin
             self._emit(region, loops)
             pairs = list(zip(op.results, region.operations[-1].operands, strict=True))
@@ -360,9 +368,9 @@ class FastProgram:
             others = [(result, value) for result, value in pairs if not (side and isinstance(result.type, ViewType))]
             self._move(op, others, merges=True)
             for target, source in compared:
-                text = _once(("joined view", self.wave_size), partial(memory_ops.joined_view, self.wave_size))
+                text = self._known("joined view", partial(memory_ops.joined_view, self.wave_size))
                 self._put(op, text, *self._offsets((target, source)), state)
-        self._put(op, control_ops.joined(self.wave_size), state)
+        self._put(op, self._known("joined", partial(control_ops.joined, self.wave_size)), state)
         self._words[other + 2] = len(self._words) - other
 
     def _move(self, op: Operation, pairs: Sequence[tuple[Value, Value]], merges: bool = False) -> None:
@@ -378,14 +386,14 @@ class FastProgram:
         for target, source, size in in_parallel(moves, self._reserve):
             type_ = by_target.get(target)
             if merges and type_ is not None and not isinstance(type_, ViewType):
-                text = _once(("merge", type_, self.wave_size), partial(lane_ops.merge, type_, self.wave_size))
+                text = self._known(("merge", type_), partial(lane_ops.merge, type_, self.wave_size))
             else:
-                text = _once(("copy", size, self.wave_size), partial(lane_ops.copy, size, self.wave_size))
+                text = self._known(("copy", size), partial(lane_ops.copy, size, self.wave_size))
             self._put(op, text, target, source)
 
     def _link(self) -> None:
         texts = [word for word in self._words if isinstance(word, OpText)]
-        runner = _once(("runner", self.wave_size, self.checks), lambda: control_ops.runner(self.wave_size, self.checks))
+        runner = self._known(("runner", self.checks), partial(control_ops.runner, self.wave_size, self.checks))
         addresses = LIBRARY.addresses([*texts, runner], {**SUPPORT, **staging_ops.SUPPORT, **race_ops.SUPPORT})
         self.run_address = addresses[runner.name]
         self.code = np.array(
@@ -393,12 +401,6 @@ class FastProgram:
         )
         self.scratch_size = STAGED + self.scratch_bytes + 64
         self._words, self._texts = [], {}
-
-
-def _once(key: Hashable, make: Callable[[], OpText]) -> OpText:
-    if key not in _KNOWN:
-        _KNOWN[key] = (None, make())
-    return _KNOWN[key][1]
 
 
 def _image_of(data: Any, lanes: int) -> npt.NDArray[np.uint8]:

@@ -5,7 +5,9 @@ Positions: op number k reads at 2k and writes at 2k + 1. A region's end is a pos
 
 from __future__ import annotations
 
+import bisect
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
@@ -102,8 +104,10 @@ class Frame:
         root, _ = self.root(value)
         if isinstance(root.type, BufferType):
             return
-        self._used[root] = max(self._used.get(root, 0), at + (0 if safe else 2))
-        self._held[root] = max(self._held.get(root, 0), at + 2)
+        end = at if safe else at + 2
+        if self._used.get(root, 0) < end:
+            self._used[root] = end
+        self._held[root] = at + 2  # positions ascend
         outside = len(self._depth[root])
         if len(self._loops) > outside:
             self._late.append((root, (self._loops[outside],)))
@@ -249,22 +253,35 @@ def in_parallel(moves: Sequence[Move], spare: Callable[[int], int]) -> list[Move
 
     No source lies partly in a target. `spare(size)` gives a place for what would be overwritten too early.
     """
-    pending: list[Move] = [move for move in moves if move[0] != move[1]]
+    pending = {target: (source, size) for target, source, size in moves if target != source}
+    targets = sorted(pending)
+
+    def within(source: int) -> int | None:
+        """Return the pending target that a source lies in."""
+        place = bisect.bisect_right(targets, source) - 1
+        target = targets[place] if place >= 0 else -1
+        return target if target in pending and source < target + pending[target][1] else None
+
+    readers = Counter(within(source) for target, (source, _) in pending.items() if within(source) != target)
+    ready = [target for target in reversed(pending) if not readers[target]]
     result: list[Move] = []
     while pending:
-        ready = [move for move in pending if not any(_overwrites(move, one) for one in pending if one != move)]
-        if ready:
-            result.append(ready[0])
-            pending.remove(ready[0])
-            continue
-        target, _, size = pending[0]
-        kept = spare(size)
-        result.append((kept, target, size))
-        pending = [
-            (to, kept + source - target if target <= source < target + size else source, n) for to, source, n in pending
-        ]
+        if not ready:  # only cycles are left: keep what the first would overwrite
+            target, (_, size) = next(iter(pending.items()))
+            kept = spare(size)
+            result.append((kept, target, size))
+            for other, (source, count) in pending.items():
+                if target <= source < target + size:
+                    pending[other] = (kept + source - target, count)
+            readers[target] = 0
+            ready.append(target)
+        target = ready.pop()
+        source, size = pending[target]
+        result.append((target, source, size))
+        read = within(source)
+        del pending[target]
+        if read is not None and read != target:
+            readers[read] -= 1
+            if not readers[read]:
+                ready.append(read)
     return result
-
-
-def _overwrites(move: Move, other: Move) -> bool:
-    return move[0] < other[1] + other[2] and other[1] < move[0] + move[2]
