@@ -9,13 +9,14 @@ import pytest
 from attrs import evolve
 from engine_pair import run_both
 
+from kinfolk.errors import SimulationError
 from kinfolk.ir import build_kernel
 from kinfolk.ir.meaning import LanePermutation
 from kinfolk.ir.op import AttributeDef, OpDef, effects
 from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory, vector
 from kinfolk.ir.types import F32, I1, I32
 from kinfolk.parameters import Parameter
-from kinfolk_runtime.simulator import Buffer, SparseBuffer
+from kinfolk_runtime.simulator import Buffer, Simulator, SparseBuffer
 from kinfolk_runtime.simulator.fast import program
 from kinfolk_runtime.simulator.fast.library import HostLibrary
 from kinfolk_runtime.simulator.fast.slots import in_parallel
@@ -270,6 +271,25 @@ def numbered(toy, declare):
     return toy.kernel(
         lambda y: memory.store(memory.offset(y, lanes.lane_id()), lanes.lane_id() * 3), declare("y", I32, "write")
     )
+
+
+@pytest.mark.parametrize("first", ["all", "none"])
+def test_what_is_not_looked_for_is_not_in_the_functions_made_before(any_toy, declare, first):
+    """The same ops with and without a sanitizer, in one process, whichever comes first."""
+
+    def body(y):
+        memory.store(memory.offset(y, lanes.lane_id()), lanes.lane_id() + 0x7FFFFFFF)
+
+    for sanitize in [first, "all", "none", "integer"]:
+        kernel = any_toy.kernel(body, declare("y", I32, "write"))
+        y = np.zeros(any_toy.wave, np.int32)
+        simulator = Simulator(sanitize=sanitize)
+        if sanitize == "none":
+            simulator.launch(kernel, (1, 1, 1), [y])
+            assert y[1] == -(2**31)
+        else:
+            with pytest.raises(SimulationError, match="integer"):
+                simulator.launch(kernel, (1, 1, 1), [y])
 
 
 def test_without_llvm_kernels_run_on_the_reference_engine(any_toy, declare, monkeypatch):

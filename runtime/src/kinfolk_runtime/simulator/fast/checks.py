@@ -10,7 +10,7 @@ BOUNDED, WRITTEN, WATCHED = 1, 2, 4
 """Bits that tell helpers to fail outside allocations, on bytes that hold nothing, and where workgroups race."""
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class Checks:
     """The sanitizers, and how races in workgroup memory are watched.
 

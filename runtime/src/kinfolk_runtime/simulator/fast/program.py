@@ -132,13 +132,14 @@ class FastProgram:
         return known[1]
 
     def _survey_lanes(self, op: Operation, meaning: LaneFunction) -> None:
+        asks = self.checks.integer
         known: LaneText = self._text(
-            op, lambda: lane_ops.lane_function(op, meaning, self.wave_size, self.checks.integer)
+            op, lambda: lane_ops.lane_function(op, meaning, self.wave_size, asks), "asks", asks
         )
         (result,) = op.results
         if not op.operands and not any(place.startswith("block_id") for place in known.places):
             waves = self.waves if known.places & {"wave_id", "thread_id"} else 1
-            images = self._text(op, lambda: [self._image(op, meaning, wave) for wave in range(waves)], waves)
+            images = self._text(op, lambda: [self._image(op, meaning, wave) for wave in range(waves)], "image", waves)
             self._constant(result, images)
             return
         origins = known.origins
