@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kinfolk.errors import SimulationError
+from kinfolk.ir.float8 import FORMATS
 from kinfolk.ir.meaning import LaneFunction
 from kinfolk.ir.numpy_lanes import NumpyAlgebra, NumpyLane, storage_dtype
 from kinfolk.ir.op import AttributeDef, OpDef
@@ -59,8 +60,15 @@ EXAMPLES = [
     ("core.shuffle", "f32*4 f32*4", {"indices": (6, 0, 0, 5, 3)}),
     ("core.pack", "f32*1 f32*1 f32*1", {}),
     ("core.byte_permute", "i32*1 i32*1", {"selector": (5, 0, 7, 2)}),
+    *(("core.widen_float8", str(narrow), {"to": to}) for narrow in FORMATS for to in (F32, F16, BF16)),
+    *(
+        ("core.narrow_float8", wide, {"to": to, "overflow": overflow})
+        for wide in ("f32", "f16", "bf16")
+        for to in FORMATS
+        for overflow in ("saturate", "nonfinite")
+    ),
 ]
-SCALARS = {type_.name: type_ for type_ in (I1, I16, I32, I64, BF16, F16, F32, F64)}
+SCALARS = {type_.name: type_ for type_ in (I1, I16, I32, I64, BF16, F16, F32, F64, *FORMATS)}
 
 
 def _type(text):
