@@ -92,8 +92,8 @@ def tried(attribute) -> tuple[Any, ...]:
     return NUMBERS.get(attribute.name, (0, 1, 2, 16, 63))
 
 
-def cases(op: OpDef) -> list[Case]:
-    """Return what an op on registers accepts; nothing for an op of another kind."""
+def cases(arch, op: OpDef) -> list[Case]:
+    """Return what an op on registers accepts on an arch; nothing for an op of another kind."""
     if not isinstance(op.meaning, (LaneFunction, LanePermutation, Matrix, ScheduleMarker)) and op.name not in (
         "core.any_lane",
         "core.uniform",
@@ -107,5 +107,6 @@ def cases(op: OpDef) -> list[Case]:
                 results = op.result(types, attributes)
             except (IRError, IndexError):
                 continue
-            found.append(Case(op, types, attributes, results))
+            if arch.lacks(op.name, *types, *results) is None:
+                found.append(Case(op, types, attributes, results))
     return found
