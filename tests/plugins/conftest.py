@@ -226,6 +226,8 @@ DISTRIBUTIONS = {
     "raises": family("raises", "acme_raises", 'x = 1\nraise ValueError("the driver is missing")\n'),
     "exits": family("exits", "acme_exits", 'import sys\nsys.exit("no licence")\n'),
     "hangs": family("hangs", "acme_hangs", "import time\ntime.sleep(600)\n"),
+    "vanishes": family("vanishes", "acme_vanishes", "import os\nos._exit(0)\n"),
+    "segfaults": family("segfaults", "acme_segfaults", "import ctypes\nctypes.string_at(0)\n"),
     "panics": family("panics", "acme_panics", PANIC),
     "crashes": family("crashes", "acme_crashes", "import os\nprint('noise')\nos.abort()\n"),
     "chatty": family("chatty", "acme_chatty", "print('[\"ok\", \"forged\"]')\nraise ImportError('after noise')\n"),
@@ -332,6 +334,12 @@ DISTRIBUTIONS |= {
     "named": family("named", "acme_named", changed('one("{name}.first", 1)', 'one("a b\\n[red]", 1)')),
     "worded": family("worded", "acme_worded", changed('one("{name}.first", 1)', 'one("{name}.first", "high")')),
     "printing": family("printing", "acme_printing", changed(PLAN, f"    print('NOISE')\n{PLAN}") + "print('NOISE')\n"),
+    "forks": family(
+        "forks",
+        "acme_forks",
+        changed(PLAN, PLAN)
+        + "import os\nchild = os.fork()\nchild or os._exit(0)\nassert os.waitpid(child, 0)[1] == 0\n",
+    ),
     "writing": family(
         "writing",
         "acme_writing",

@@ -95,6 +95,28 @@ def test_a_family_that_hangs_ends_the_command_by_name(environment):
     assert "family hangs (kinfolk-hangs 1.0) cannot be used (time-out)" in done.stderr
 
 
+@pytest.mark.parametrize("name, call", [("vanishes", "os._exit(0)"), ("crashes", "os.abort()")])
+@pytest.mark.parametrize("verb", ["why", "resources"])
+def test_a_family_whose_import_ends_the_process_is_named(environment, verb, name, call):
+    done = environment(name, "toyarch").kinfolk(verb, *why(name)[1:])
+    assert done.returncode == 1
+    told = f"family {name} (kinfolk-{name} 1.0) cannot be used (import error): its import ended the process by {call}"
+    assert f"Error: {told}\n" in done.stderr
+
+
+def test_where_native_code_crashes_on_import_the_file_is_told(environment):
+    done = environment("segfaults", "toyarch").kinfolk(*why("segfaults"))
+    assert done.returncode != 0
+    assert "Segmentation fault" in done.stderr and "acme_segfaults" in done.stderr
+
+
+def test_an_import_may_fork_a_child_that_ends_itself(environment):
+    """Negative control: the child's end is not the command's."""
+    done = environment("forks", "toyarch").kinfolk(*why("forks"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["selected"] == "forks.first"
+
+
 @pytest.mark.parametrize(
     "name, told",
     [

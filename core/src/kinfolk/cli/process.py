@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import faulthandler
 import io
 import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, NoReturn, cast
 
 from kinfolk.plugins.containment import inside_plugin
 from kinfolk.plugins.discovery import Offer
@@ -82,12 +83,15 @@ class ImportGuard:
 
     @contextlib.contextmanager
     def importing(self, offer: Offer) -> Generator[None]:
-        """Import a plugin that is asked for: what it prints goes to standard error; one that hangs ends the process."""
+        """Import a plugin that is asked for: what it prints goes to standard error.
+
+        One that hangs or ends the process is named; where native code crashed, Python's fault handler says.
+        """
         watchdog = threading.Timer(IMPORT_SECONDS, _give_up, (offer,))
         watchdog.daemon = True
         watchdog.start()
         try:
-            with _to_stderr():
+            with _to_stderr(), _named_exits(offer):
                 yield
         finally:
             watchdog.cancel()
@@ -108,10 +112,38 @@ class ImportGuard:
 
 
 def _give_up(offer: Offer) -> None:
-    told = f"Error: {offer} cannot be used (time-out): its import did not end within {IMPORT_SECONDS:g} s\n"
-    with contextlib.suppress(OSError):
-        os.write(2, told.encode(errors="backslashreplace"))
+    _write_error(f"{offer} cannot be used (time-out): its import did not end within {IMPORT_SECONDS:g} s")
     os._exit(EXIT_FAILED)
+
+
+def _write_error(text: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"Error: {text}\n".encode(errors="backslashreplace"))
+
+
+@contextlib.contextmanager
+def _named_exits(offer: Offer) -> Generator[None]:
+    """Let `os._exit` and `os.abort`, called by an import in this process, say whose it is, and fail."""
+    leave, abort, owner, importing = os._exit, os.abort, os.getpid(), [True]
+
+    def named(call: str, otherwise: Callable[[], NoReturn]) -> NoReturn:
+        if os.getpid() != owner or not importing:  # a forked child's, or one that the plugin kept and calls later
+            otherwise()
+        _write_error(f"{offer} cannot be used ({State.IMPORT}): its import ended the process by {call}")
+        leave(EXIT_FAILED)
+
+    def exits(status: int) -> NoReturn:
+        named(f"os._exit({status!r})", lambda: leave(status))
+
+    def aborts() -> NoReturn:
+        named("os.abort()", abort)
+
+    os._exit, os.abort = exits, aborts
+    try:
+        yield
+    finally:
+        os._exit, os.abort = leave, abort
+        importing.clear()
 
 
 @contextlib.contextmanager
@@ -136,4 +168,5 @@ def guarded(command: Callable[..., object], **given: Any) -> None:
     from kinfolk.plugins.loading import guard_imports
 
     guard_imports(ImportGuard())
+    faulthandler.enable(file=2)
     run(lambda: command(**given))
