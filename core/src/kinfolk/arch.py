@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import attrs
 
-from kinfolk.errors import KinfolkError, PluginError
+from kinfolk.errors import KinfolkError, PluginError, Refused
 from kinfolk.fields import shown
 from kinfolk.ir.op import OpDef, OpTable
 from kinfolk.ir.ops import CORE_OPS
 from kinfolk.ir.types import ScalarType, Type, element_type
+from kinfolk.machine import Machine, MachineFunction
 from kinfolk.matrix import FACT_PREFIX, MatrixCatalog
 from kinfolk.plugins.containment import WrongAnswerError, contained
 from kinfolk.roles import check_roles, op_for_role
@@ -79,7 +80,7 @@ class Arch:
     have with what to use instead; `lacking_types` names, per portable op that it has, the element types of operands and
     results for which it has none, with what to use instead.
     `bounds` names the fact, by a name of `BOUNDS`, that a kernel is held to when it is built. `banks` says how its
-    workgroup memory serves lanes, None where that is not declared.
+    workgroup memory serves lanes, `machine` how its machine code is read, None where that is not declared.
     `lower_kernel(kernel, arch, spec, llvm)` writes LLVM IR for an LLVM generation; `read_usage(object, symbol, arch)`
     reads what the compiler produced.
     """
@@ -95,6 +96,7 @@ class Arch:
     lacking_types: Mapping[str, Mapping[ScalarType, str]] = attrs.field(factory=dict[str, Mapping[ScalarType, str]])
     bounds: Mapping[str, str] = attrs.field(factory=dict[str, str])
     banks: BankModel | None = None
+    machine: Machine | None = None
     lower_kernel: Callable[[Kernel, Arch, Spec | None, int], LoweredModule]
     read_usage: Callable[[bytes, str, Arch], Usage]
 
@@ -186,6 +188,49 @@ class Arch:
             take=_instance(Usage),
             passing=(KinfolkError,),
         )
+
+    def machine_code(
+        self, data: bytes, disassembly: str | None = None, given: Mapping[str, int] | None = None
+    ) -> tuple[MachineFunction, ...]:
+        """Return the kernels in assembly text, or in an object with its disassembly; see `kinfolk.machine.Machine`.
+
+        Raises Refused where the arch declares no way to read its machine code.
+        """
+        if self.machine is None:
+            raise _no_machine(self.name)
+        return contained(
+            f"arch {self.name}",
+            "Machine.read",
+            self.machine.read,
+            data,
+            disassembly,
+            dict(given or {}),
+            self,
+            take=_functions,
+            passing=(KinfolkError,),
+        )
+
+
+def _no_machine(name: str) -> Refused:
+    from kinfolk.refusal import Refusal
+
+    refusal = Refusal(
+        code="arch.machine",
+        kind="not_implemented",
+        field="arch",
+        value=name,
+        limit="an arch whose machine code can be read",
+        because="it declares no Machine",
+        remedy="Its plugin can give its Arch one: see kinfolk.machine.",
+        plugin=f"arch {name}",
+    )
+    return Refused(str(refusal), (refusal,))
+
+
+def _functions(answer: Any) -> tuple[MachineFunction, ...]:
+    if type(answer) is not tuple or not all(isinstance(e, MachineFunction) for e in cast("tuple[Any, ...]", answer)):
+        raise WrongAnswerError(f"returned {shown(cast('object', answer))}, it returns a tuple of MachineFunction")
+    return cast("tuple[MachineFunction, ...]", answer)
 
 
 def _instance(kind: type[T]) -> Callable[[Any], T]:

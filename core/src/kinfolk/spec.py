@@ -39,10 +39,25 @@ def _reason(answer: Any) -> str | None:
     return answer
 
 
+@attrs.frozen(kw_only=True)
+class LoopWork:
+    """What a workgroup gets done in one round of its main loop: `tokens` keys, each for so many `heads` of queries."""
+
+    tokens: int
+    heads: int
+
+
+def _work(answer: Any) -> LoopWork | None:
+    if answer is not None and not isinstance(answer, LoopWork):
+        raise WrongAnswerError(f"returned {shown(answer)}, it returns a LoopWork or None")
+    return answer
+
+
 _METHODS: Final[dict[str, Callable[[Any], Any]]] = {
     "symbol": _symbol,
     "parameters": _parameters,
     "reason_for": _reason,
+    "work_per_round": _work,
 }
 
 
@@ -80,6 +95,10 @@ class Spec(Record):
 
         Override it to declare one, such as that values parked in other registers are moved outside the loop.
         """
+        return None
+
+    def work_per_round(self) -> LoopWork | None:
+        """Return what a workgroup gets done in one round of the main loop; None, where nobody says, gives no rate."""
         return None
 
     def parameters(self) -> tuple[Parameter, ...]:

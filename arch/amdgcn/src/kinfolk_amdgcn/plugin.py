@@ -17,6 +17,7 @@ from kinfolk.ir.ops import CORE_OPS
 from kinfolk_amdgcn import mfma, ops, resources
 from kinfolk_amdgcn.legality import Legality
 from kinfolk_amdgcn.lowering import float8, lower_kernel
+from kinfolk_amdgcn.machine import machine
 from kinfolk_amdgcn.target import parse_target_id
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class AmdPlugin:
             lacking_types=float8.lacking_types(self.facts),
             bounds={"workgroup_threads": "max_workgroup_size", "workgroup_bytes": "lds_bytes"},
             banks=self.banks,
+            machine=machine(int(self.facts["simds_per_cu"])),
             lower_kernel=partial(lower_kernel, legality=self.legality),
             read_usage=resources.read_usage,
         )

@@ -6,7 +6,7 @@ Source: LLVM, "User Guide for AMDGPU Backend", section "Target ID".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -15,6 +15,9 @@ from kinfolk.errors import KinfolkError
 
 TRIPLE: Final = "amdgcn-amd-amdhsa"
 FEATURES: Final = ("sramecc", "xnack")  # those a target id may name, in its canonical order
+
+PROCESSORS: Final[Mapping[int, str]] = {0x40: "gfx940", 0x4B: "gfx941", 0x4C: "gfx942", 0x4F: "gfx950"}
+"""Processors by their number in the flags of an ELF object; LLVM, "User Guide for AMDGPU Backend", "ELF Header"."""
 
 _PROCESSOR = re.compile(r"gfx[0-9a-f]{3,4}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import attrs
 
@@ -12,6 +13,8 @@ from kinfolk.ir.types import BufferType, PointerType, ScalarType, Type, VectorTy
 from kinfolk.ir.value import Kernel, Operation, Region, Value
 
 _COLD = '!8 = !{!"branch_weights", i32 1, i32 1000}'
+COLD_BLOCK: Final = "cold"
+"""What the names of rarely taken blocks begin with; compilers keep them in the comments of their assembly."""
 _ENTRY = "entry.0"  # names made up here have a dot, which those of parameters never have
 _SCALARS = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
 
@@ -261,8 +264,8 @@ def lower_if(w: LlvmWriter, op: Operation) -> None:
     (condition,) = op.operands
     then, otherwise = op.regions
     has_otherwise = len(otherwise.operations) > 1
-    labels = [w.new_label("then"), w.new_label("else") if has_otherwise else "", w.new_label("join")]
-    weights = ", !prof !8" if op.attributes["cold"] else ""
+    entered, weights = (COLD_BLOCK, ", !prof !8") if op.attributes["cold"] else ("then", "")
+    labels = [w.new_label(entered), w.new_label("else") if has_otherwise else "", w.new_label("join")]
     before = w.block
     w.emit(f"br {w.typed(condition)}, label %{labels[0]}, label %{labels[1] or labels[2]}{weights}")
     incoming: list[tuple[str, list[str]]] = []

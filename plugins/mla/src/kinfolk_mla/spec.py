@@ -9,7 +9,7 @@ import attrs
 from kinfolk.fields import ExactInt, OneOf
 from kinfolk.ir.types import F32, I32, SCALARS, PointerType
 from kinfolk.parameters import Parameter
-from kinfolk.spec import Spec
+from kinfolk.spec import LoopWork, Spec
 from kinfolk_mla.request import FLOAT_TYPES
 
 
@@ -46,6 +46,10 @@ class MlaDecodeSpec(Spec):
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
         return f"mla_decode_h{self.num_heads}_{self.dtype}_{self.digest()[:8]}"
+
+    def work_per_round(self) -> LoopWork:
+        """Return the keys of a tile and the heads of a workgroup that has as many as it can serve."""
+        return LoopWork(tokens=self.page_size, heads=min(self.num_heads, self.waves * self.heads_per_wave))
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return what the kernel takes.

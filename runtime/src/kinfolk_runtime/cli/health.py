@@ -262,7 +262,8 @@ def _tools() -> Iterator[Check]:
     rank = flavor_named(DEFAULT_FLAVOR).rank
     remedies = {
         "ld.lld": f"Only linked code objects need it. Debian: apt install lld-{rank}",
-        "llvm-objdump": f"Only reading machine code needs it. Debian: apt install llvm-{rank}",
+        "llvm-objdump": f"Only inspect PATH of an object needs it. Debian: apt install llvm-{rank}",
+        "llvm-mca": f"Only a further opinion of inspect needs it. Debian: apt install llvm-{rank}",
     }
     for name, remedy in remedies.items():
         try:

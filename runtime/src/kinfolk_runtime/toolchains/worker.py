@@ -71,6 +71,7 @@ def compile_job(header: dict[str, Any], llvm_ir: str) -> list[bytes]:
     again = module.clone() if header["assembly"] else None
     blobs = [machine.emit_object(module)]
     if again is not None:
+        machine.set_asm_verbosity(True)  # names of blocks, as comments
         blobs.append(machine.emit_assembly(again).encode())
     return blobs
 
