@@ -24,7 +24,7 @@ def blocks():
     for page in PAGES:
         for number, (command, printed) in enumerate(BLOCK.findall((ROOT / page).read_text())):
             marks = [pytest.mark.simulate] if " verify " in command or " profile " in command else []
-            marks += [pytest.mark.compile] if " resources " in command else []
+            marks += [pytest.mark.compile] if re.search(" (resources|inspect) ", command) else []
             yield pytest.param(command, printed, id=f"{page}-{number}", marks=marks)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kinfolk.cli.output import say
 from kinfolk.cli.table import print_table
 from kinfolk_runtime.cli.tables import FEW
+from kinfolk_runtime.inspection.mca import NOT_ASKED
 
 if TYPE_CHECKING:
     from kinfolk_runtime.inspection import InspectedKernel
@@ -31,7 +32,8 @@ def print_inspected(title: str, kernels: Sequence[InspectedKernel]) -> None:
         heads = ("kernel", *(name.removeprefix("clocks_per_token_64h").lstrip("_") or "hot" for name in names))
         lines = [(each.symbol, *map(_number, each.rates().values()), _share(each.hot)) for each in kernels]
         print_table(f"{title}: clocks per token and 64 heads", (*heads, "matrix share"), lines)
-    for note in dict.fromkeys(part.mca.note for each in kernels if (part := each.hot) is not None and part.mca.note):
+    notes = (part.mca.note for each in kernels for part in (each.hot, each.every) if part is not None)
+    for note in dict.fromkeys(note for note in notes if note not in ("", NOT_ASKED)):
         say(f"llvm-mca: {note}")
     for rule in dict.fromkeys(each.loop.rule for each in kernels if each.loop and each.loop.cold):
         say(f"{_RULES[rule]}; figures in brackets are with them")
@@ -60,6 +62,7 @@ def _rows(kernel: InspectedKernel) -> dict[str, str]:
         "clocks of a round, real": _with(hot.clocks["real"], every.clocks["real"]),
         "clocks of a round, llvm-mca": _with(hot.mca_clocks, every.mca_clocks),
     }
+    told = {name: value for name, value in told.items() if value}
     one, whole = hot.to_dict(), every.to_dict()
     for issue, count in whole["issued"].items():
         told[f"{issue.replace('_', ' ')} instructions"] = _with(one["issued"].get(issue, 0), count)

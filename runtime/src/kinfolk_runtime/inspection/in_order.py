@@ -12,9 +12,10 @@ from typing import Final
 
 from kinfolk.machine import CostModel, Instruction
 
-ROUNDS: Final = 5
 SETTLING_ROUNDS: Final = 2
 """Rounds that fill queues and units, and are not counted."""
+COUNTED_ROUNDS: Final = 12
+"""A whole number of periods, where a wait for the access of some rounds ago lets rounds take turns."""
 
 
 class _Wave:
@@ -76,8 +77,8 @@ def clocks_per_round(body: Sequence[Instruction], model: CostModel, sharing: int
     """
     wave = _Wave(model, sharing)
     marks = [wave.clock]
-    for _ in range(ROUNDS):
+    for _ in range(SETTLING_ROUNDS + COUNTED_ROUNDS):
         for instruction in body:
             wave.issue(instruction)
         marks.append(wave.clock)
-    return (marks[-1] - marks[SETTLING_ROUNDS]) / (ROUNDS - SETTLING_ROUNDS)
+    return (marks[-1] - marks[SETTLING_ROUNDS]) / COUNTED_ROUNDS

@@ -13,7 +13,7 @@ from kinfolk.machine import COST_MODELS, CostModel, Instruction, Machine, Machin
 from kinfolk.spec import LoopWork
 from kinfolk_runtime.inspection.in_order import clocks_per_round
 from kinfolk_runtime.inspection.loops import ColdRule, Loop, main_loop
-from kinfolk_runtime.inspection.mca import McaResult, find_mca, mca_cycles
+from kinfolk_runtime.inspection.mca import NOT_ASKED, McaResult, find_mca, mca_cycles
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -209,7 +209,7 @@ class _Measured:
 
     def _mca(self, body: Sequence[Instruction]) -> McaResult:
         if not self.mca:
-            return McaResult(None, "not asked")
+            return McaResult(None, NOT_ASKED)
         try:
             tool = find_mca()
         except ToolError as error:

@@ -17,6 +17,8 @@ from kinfolk_runtime.toolchains.tool import Tool, find_tool, paths_on_host, run_
 
 MCA_SECONDS: Final = 8.0
 """How long llvm-mca may take: on some bodies it takes for ever (LLVM 22)."""
+NOT_ASKED: Final = "not asked"
+"""The note where a caller wants no opinion."""
 FEW, MANY = 20, 60
 """Rounds of two runs; the difference is of the steady state."""
 

@@ -84,8 +84,6 @@ def figures(data: bytes) -> dict[str, dict[str, int]]:
             section = elf.get_section(symbol["st_shndx"])
             start = symbol["st_value"] - (section["sh_addr"] if elf["e_type"] == "ET_DYN" else 0)
             found[kernel] = {**_described(section.data()[start : start + DESCRIPTOR_BYTES]), **noted.get(name, {})}
-            if (agpr := found[kernel].pop("noted_agpr", None)) == 0:
-                found[kernel]["agpr"] = agpr
     return found
 
 
@@ -117,8 +115,11 @@ def _noted(elf: ELFFile) -> dict[str, dict[str, int]]:
 
 
 def _numbers(entry: Mapping[str, Any]) -> dict[str, int]:
-    keys = {".max_flat_workgroup_size": "max_flat_workgroup_size", ".sgpr_count": "sgpr", ".agpr_count": "noted_agpr"}
+    keys = {".max_flat_workgroup_size": "max_flat_workgroup_size", ".sgpr_count": "sgpr"}
     numbers = {name: int(entry[key]) for key, name in keys.items() if type(entry.get(key)) is int}
+    total, agpr = entry.get(".vgpr_count"), entry.get(".agpr_count")
+    if type(total) is int and type(agpr) is int and total >= agpr:
+        numbers |= {"vgpr": total - agpr, "agpr": agpr}  # a descriptor counts in eights
     spills = [entry.get(f".{kind}_spill_count") for kind in ("vgpr", "sgpr")]
     if all(type(count) is int for count in spills):
         numbers["parked"] = sum(cast("list[int]", spills))
