@@ -305,22 +305,65 @@ def test_without_llvm_kernels_run_on_the_reference_engine(any_toy, declare, monk
 
 
 def test_compiled_functions_are_kept_on_disk(any_toy, declare, monkeypatch, tmp_path):
-    """A second process finds the object of the first; a damaged one is made again."""
+    """A second process finds the objects of the first, whatever else its kernel needs; a damaged one is made again."""
     monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(program, "LIBRARY", HostLibrary())
-    kernel = numbered(any_toy, declare)
-    run_both(kernel, (1, 1, 1), lambda: [np.zeros(any_toy.wave, np.int32)])
-    [kept] = (tmp_path / "simulator").iterdir()
-    assert kept.suffix == ".o"
-    whole = kept.read_bytes()
-    compiled = HostLibrary._compiled
-    for damaged in (False, True):
-        kept.write_bytes(whole[:-100] if damaged else whole)
-        monkeypatch.setattr(HostLibrary, "_compiled", compiled if damaged else never)
+    compiled, made = HostLibrary._compiled, []
+
+    def counted(self, source):
+        made.append(source)
+        return compiled(self, source)
+
+    monkeypatch.setattr(HostLibrary, "_compiled", counted)
+
+    def run(kernel) -> int:
+        """Return how many functions a process that has none compiles for a kernel."""
+        made.clear()
         monkeypatch.setattr(program, "LIBRARY", HostLibrary())
-        kernel = numbered(any_toy, declare)
         run_both(kernel, (1, 1, 1), lambda: [np.zeros(any_toy.wave, np.int32)])
-    assert kept.read_bytes() == whole
+        return len(made)
+
+    def more(y):
+        lane = lanes.lane_id()
+        memory.store(memory.offset(y, lane), (lane * 3) ^ 5)
+
+    assert run(numbered(any_toy, declare)) > 1
+    assert run(numbered(any_toy, declare)) == 0
+    assert run(any_toy.kernel(more, declare("y", I32, "write"))) == 1
+    kept = sorted((tmp_path / "simulator").rglob("*.o"))
+    whole = kept[0].read_bytes()
+    kept[0].write_bytes(whole[:-100])
+    assert run(any_toy.kernel(more, declare("y", I32, "write"))) == 1
+    assert kept[0].read_bytes() == whole
+
+
+def test_additions_by_workgroups_on_threads(any_toy, declare):
+    """Integers added to memory by many workgroups at once, by loops that lanes leave after rounds of their own."""
+
+    def body(x, total, count):
+        t = lanes.thread_id() + lanes.block_id(axis=0) * (2 * any_toy.wave)
+        mine = memory.load(memory.offset(x, t))
+
+        def around(index, held):
+            def still():
+                memory.atomic_add(memory.offset(total, mine & 3), index + 1)
+                return [arithmetic.add(held[0], 1, nsw=False)]
+
+            return list(control.if_else(index < (mine & 7), still, lambda: [held[0]]))
+
+        (rounds,) = control.for_range(0, 8, 1, [t ^ t], around)
+        control.if_else(rounds > 0, lambda: memory.atomic_add(count, rounds) or ())
+
+    parameters = [declare("x", I32), declare("total", I32, "readwrite"), declare("count", I32, "readwrite")]
+    kernel = any_toy.kernel(body, *parameters, waves=2)
+    groups = 60
+    x = np.random.default_rng(0).integers(0, 1 << 20, groups * 2 * any_toy.wave).astype(np.int32)
+    expected = [sum(n * (n + 1) // 2 for n in (x[x & 3 == k] & 7).tolist()) for k in range(4)]
+    for threads, seed in ((1, 0), (3, 0), (3, 4)):
+        arrays = [x, np.zeros(4, np.int32), np.zeros(1, np.int32)]
+        Simulator(engine="fast", threads=threads).launch(kernel, (groups, 1, 1), arrays, seed)
+        assert arrays[1].tolist() == expected and arrays[2][0] == int((x & 7).sum())
+    fault, fast = run_both(kernel, (groups, 1, 1), lambda: [x, np.zeros(4, np.int32), np.zeros(1, np.int32)], threads=3)
+    assert fault is None and fast.notes == ()
 
 
 @pytest.mark.parametrize("count", [1, 3, 8])

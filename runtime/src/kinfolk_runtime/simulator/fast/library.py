@@ -1,6 +1,6 @@
 """Compiled functions of ops: made by the host's LLVM once, kept in the process, and on disk by content.
 
-A kernel's functions that the process lacks are compiled, or loaded, as one object.
+Each function is an object of its own, so that whatever kernel or process was first, none compiles it again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kinfolk_runtime.simulator.fast.text import NAME, OpText
 from kinfolk_runtime.storage import storage_root
 
 ENTRY: Final = "run_workgroups"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 """Counted up when an object's meaning changes without its text."""
 
 
@@ -68,17 +68,22 @@ class HostLibrary:
         if self._engine is None:
             self._start()
         engine = cast("Any", self._engine)
-        source = module_text(missing, support)
+        for text in missing:
+            engine.add_object_file(_llvm().ObjectFileRef.from_data(self._object(text, support)))
+        engine.finalize_object()
+        for text in missing:
+            self._addresses[text.name] = engine.get_function_address(text.name)
+
+    def _object(self, text: OpText, support: Mapping[str, str]) -> bytes:
+        """Return the object of one function, from disk where it is there."""
+        source = module_text([text], support)
         digest = hashlib.sha256(f"{self._identity}\n{source}".encode()).hexdigest()
-        kept = storage_root() / "simulator" / f"{digest[:40]}.o"
+        kept = storage_root() / "simulator" / digest[:2] / f"{digest[:40]}.o"
         data = _kept(kept)
         if data is None:
             data = self._compiled(source)
             _keep(kept, data)
-        engine.add_object_file(_llvm().ObjectFileRef.from_data(data))
-        engine.finalize_object()
-        for text in missing:
-            self._addresses[text.name] = engine.get_function_address(text.name)
+        return data
 
     def _compiled(self, source: str) -> bytes:
         llvm = _llvm()
