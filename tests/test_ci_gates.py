@@ -108,14 +108,14 @@ def test_a_distribution_that_is_not_installed_is_found(lanes, root: Path, tmp_pa
 def test_what_needs_something_that_is_not_installed_is_left_out_and_a_misspelled_need_is_an_error(
     root: Path, tmp_path: Path
 ):
-    """The rule of tests/conftest.py, on a copy of it beside an arch that is offered and not installed."""
+    """The rule of conftest.py, on a copy of it beside an arch that is offered and not installed."""
     (tmp_path / "arch" / "gfx999").mkdir(parents=True)
     offer = '[project]\nname = "kinfolk-gfx999"\n[project.entry-points."kinfolk.archs"]\ngfx999 = "nowhere"\n'
     (tmp_path / "arch" / "gfx999" / "pyproject.toml").write_text(offer)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = needs\n")
     tests = tmp_path / "tests"
     tests.mkdir()
-    shutil.copy(root / "tests" / "conftest.py", tests)
+    shutil.copy(root / "conftest.py", tmp_path)
     needing = "import pytest\npytestmark = [pytest.mark.needs('gfx999')]\nimport kinfolk_gfx999\ndef test_it(): pass\n"
     (tests / "test_needing.py").write_text(needing)
     mixed = """

@@ -40,6 +40,8 @@ from kinfolk.parameters import Parameter
 from kinfolk.plugins.loading import load
 from kinfolk_runtime.simulator import Simulator
 
+pytestmark = pytest.mark.needs("gfx942", "gfx950")
+
 ARCHS = {name: load("arch", name).plugin.kinfolk_arch() for name in ("gfx942", "gfx950")}
 OPS = {f"{name}:{op.name}": (arch, op) for name, arch in ARCHS.items() for op in arch.op_table}
 WAVE = 64

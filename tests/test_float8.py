@@ -21,6 +21,8 @@ from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.toolchains import CompileJob
 from kinfolk_runtime.toolchains.host import named_toolchain
 
+pytestmark = pytest.mark.needs("gfx942", "gfx950")
+
 ARCHS = {name: load("arch", name).plugin.kinfolk_arch() for name in ("gfx942", "gfx950")}
 # AMD's ISA documents of MI300 and of MI350: which floats fp8 and bf8 are in the instructions.
 KNOWN = {"gfx942": (F8E4M3FNUZ, F8E5M2FNUZ), "gfx950": (F8E4M3FN, F8E5M2)}

@@ -31,7 +31,7 @@ from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.simulator import Simulator, SparseBuffer
 from kinfolk_runtime.verify import run_scenario, runners_of, verify
 
-pytestmark = pytest.mark.simulate
+pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942")]
 
 REQUEST = MlaRequest(
     num_heads=16,
