@@ -233,8 +233,8 @@ def test_two_specs_of_one_symbol_do_not_share_a_file(monkeypatch):
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (("rows=3", "--stage", "bundle"), "cannot be built yet; there are ir, llvm, asm, object"),
-        (("rows=3", "--stage", "ast"), "no stage 'ast'"),
+        (("rows=3", "--stage", "bundle"), "a bundle is a folder: give -o DIR"),
+        (("rows=3", "--stage", "ast"), "no stage 'ast'; there are ir, llvm, asm, object, bundle"),
         (("rows=3", "--stage", "object"), "give -o PATH"),
         (("--all",), "-o PATH"),
         (("--all", "rows=3", "-o", "x"), "--all takes no KEY=VALUE"),

@@ -319,13 +319,16 @@ class Plan:
 
     def workspace_bytes(self, tensors: Tensors = NO_TENSORS) -> int:
         """Return the bytes of all workspaces one after the other, each start at the largest alignment."""
+        return self.workspace().integer(self.scope(tensors))
+
+    def workspace(self) -> Expr:
+        """Return `workspace_bytes` as an expression."""
         spaces = [binding for binding in self.bindings if binding.role == "workspace"]
         step = max((binding.alignment for binding in spaces), default=1)
-        scope = self.scope(tensors)
         total: Expr = const(0)
         for space in spaces:
             total = total + space.minimum_bytes().ceil_div(step) * step
-        return total.integer(scope)
+        return total
 
     def grid(self, launch: Launch, tensors: Tensors = NO_TENSORS) -> tuple[int, int, int]:
         """Return workgroups per axis; (0, 0, 0) where the launch's condition does not hold."""

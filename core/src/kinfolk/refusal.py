@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import attrs
 
@@ -97,6 +97,14 @@ class Limit:
         return self.remedy.format_map({name: _suggested(expr, scope) for name, expr in self.suggestions})
 
 
+class Recorder(Protocol):
+    """Whoever asks which limits a plugin judges a request by, rather than what comes of it."""
+
+    def pending(self, limit: Limit, plugin: str) -> Refusal:
+        """Return what stands for a limit in the plugin's answer."""
+        ...
+
+
 _COMPARED: Final[dict[type[Expr], str]] = {Le: "at most ", Lt: "less than ", Ge: "at least ", Gt: "more than "}
 _MIRRORED: Final[dict[type[Expr], type[Expr]]] = {Le: Ge, Lt: Gt, Ge: Le, Gt: Lt, Eq: Eq, Ne: Ne}
 
@@ -141,8 +149,12 @@ def unmet(limits: Iterable[Limit], request: object, arch: object, plugin: str) -
     """Return a refusal for every limit that does not hold, not only the first; empty means all hold.
 
     A condition that overflows does not hold: the request is too large for it. `request` may be a spec where a spec is
-    judged. Raises PluginError, naming the limit, where it cannot be judged.
+    judged. Raises PluginError, naming the limit, where it cannot be judged. Of a request whose limits are being
+    recorded nothing is judged: the answer holds what stands for each limit, in order.
     """
+    recorder = cast("Recorder | None", getattr(request, "__kinfolk_recorder__", None))
+    if recorder is not None:
+        return tuple(recorder.pending(limit, plugin) for limit in limits)
     scope = Scope(request=request, arch=arch)
     plain = getattr(request, "__kinfolk_request__", request)
     told = Scope(request=plain, arch=arch)  # words decide nothing, so no observer hears of them

@@ -9,7 +9,9 @@ from typing import Any, ClassVar, cast
 
 import attrs
 
-from kinfolk.fields import is_launch, shown
+from kinfolk.expr import Expr, ExprOverflow, Scope
+from kinfolk.expr.predicate import surely_holds
+from kinfolk.fields import FieldValueError, is_launch, shown
 from kinfolk.plugins.containment import WrongAnswerError, guard
 from kinfolk.record import Record, class_name, fields_of
 
@@ -28,6 +30,55 @@ def _key_reader(kind: type[Request]) -> Callable[[Request], Any]:
     return operator.attrgetter(*names)
 
 
+def _named(texts: Mapping[str, Expr] | tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]:
+    return tuple(dict(texts).items())
+
+
+@attrs.frozen(kw_only=True)
+class Relation:
+    """A condition over several fields of a request, as data: what Python checks, a bundle carries to other hosts.
+
+    `field` is the one to blame, `rule` says what it must be and `remedy` what to do; both may name `{numbers}`, which
+    are expressions over the fields. A condition that leaves 64 bits does not hold.
+    """
+
+    field: str
+    condition: Expr
+    rule: str
+    remedy: str
+    numbers: tuple[tuple[str, Expr], ...] = attrs.field(default=(), converter=_named)
+    _surely_holds: Callable[[object], bool] = attrs.field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_surely_holds", surely_holds(self.condition))
+
+    def expect(self, request: Request) -> None:
+        """Raise FieldValueError, in the words of `rule`, where the condition does not hold."""
+        if self._surely_holds(request):
+            return
+        scope = Scope(request=request)
+        try:
+            if self.condition.holds(scope):
+                return
+        except ExprOverflow:
+            pass
+        told = {name: _number(expr, scope) for name, expr in self.numbers}
+        value = getattr(request, self.field)
+        owner = request.__class__.__name__
+        raise FieldValueError(owner, self.field, value, _told(self.rule, told), _told(self.remedy, told))
+
+
+def _told(text: str, numbers: Mapping[str, str]) -> str:
+    return text.format_map(numbers) if numbers else text
+
+
+def _number(expr: Expr, scope: Scope) -> str:
+    try:
+        return str(expr.evaluate(scope))
+    except ExprOverflow:
+        return str(expr)
+
+
 def _listed(value: object) -> object:
     return list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
 
@@ -42,11 +93,12 @@ def _mapping(answer: Any) -> dict[str, Any]:
 class Request(Record):
     """A family's problem: shapes, dtypes, layouts, features, optional pins. Subclass with `attrs.frozen(kw_only=True)`.
 
-    Every field has an exact validator. Fields declared with `launch_field` only change launch values. A field
-    `candidate` of type `str | None` pins a candidate by name.
+    Every field has an exact validator, and `relations` says how fields must fit each other. Fields declared with
+    `launch_field` only change launch values. A field `candidate` of type `str | None` pins a candidate by name.
     """
 
     family: ClassVar[str]
+    relations: ClassVar[tuple[Relation, ...]] = ()
 
     @classmethod
     def __attrs_init_subclass__(cls) -> None:
@@ -54,6 +106,11 @@ class Request(Record):
         if own := [name for name in ("selection_key", "data", "to_json") if name in cls.__dict__]:
             raise TypeError(f"{class_name(cls)} overrides {', '.join(own)}, which keys are made of")
         guard(cls, {"cli_defaults": _mapping, "to_dict": _mapping})
+
+    def check(self) -> None:
+        """Refuse fields that do not fit each other. A class that overrides this has rules that only Python knows."""
+        for relation in self.relations:
+            relation.expect(self)
 
     @classmethod
     def cli_defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kinfolk_runtime.artifact import Artifact, ArtifactError, CompiledKernel
     from kinfolk_runtime.binder import bind, call  # pyright: ignore
+    from kinfolk_runtime.bundles import load_bundle
     from kinfolk_runtime.compilation import compile, compile_specs  # noqa: A004
 
-__all__ = ["Artifact", "ArtifactError", "CompiledKernel", "bind", "call", "compile", "compile_specs"]
+__all__ = ["Artifact", "ArtifactError", "CompiledKernel", "bind", "call", "compile", "compile_specs", "load_bundle"]
 
 _MODULES = {
     "Artifact": "artifact",
@@ -23,6 +24,7 @@ _MODULES = {
     "call": "binder",
     "compile": "compilation",
     "compile_specs": "compilation",
+    "load_bundle": "bundles",
 }
 
 

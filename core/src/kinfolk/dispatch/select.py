@@ -104,13 +104,13 @@ def _expect_request(composition: Composed, request: Request) -> None:
 def _verdict(composition: Composed, request: Request, flavor: Flavor, candidate: Candidate) -> Verdict:
     arch, observer = composition.arch, observer_of(request)
     before = len(observer.observations)
-    too_old = _too_old(candidate, flavor)
-    refusals = [*too_old, *candidate.unmet(candidate.capability, request, arch)]
+    old = too_old(candidate, flavor)
+    refusals = [*old, *candidate.unmet(candidate.capability, request, arch)]
     if refusals:
-        if too_old or _certain(candidate, request, observer.observations[before:]):
+        if old or _certain(candidate, request, observer.observations[before:]):
             observer.settled(before)
         return Verdict(candidate=candidate, plan=None, refusals=tuple(refusals), notes=())
-    plan = _completed(_planned(candidate, request, arch), composition, candidate, flavor)
+    plan = completed(_planned(candidate, request, arch), composition, candidate, flavor)
     for spec in dict.fromkeys(launch.spec for launch in plan.launches):
         refusals += composition.validate_spec(spec)
     refusals += composition.admit(request, candidate, plan)
@@ -138,7 +138,7 @@ def _planned(candidate: Candidate, request: Request, arch: Arch) -> Plan:
         raise
 
 
-def _completed(plan: Plan, composition: Composed, candidate: Candidate, flavor: Flavor) -> Plan:
+def completed(plan: Plan, composition: Composed, candidate: Candidate, flavor: Flavor) -> Plan:
     """Return the plan with all that dispatch knows: where it runs, who made it, the facts its expressions read."""
     facts = cast("Mapping[str, Any]", composition.arch.facts)
     leaves = [leaf for expr in plan.declared() for leaf in expr.leaves()]
@@ -159,7 +159,8 @@ def _completed(plan: Plan, composition: Composed, candidate: Candidate, flavor: 
     )
 
 
-def _too_old(candidate: Candidate, flavor: Flavor) -> tuple[Refusal, ...]:
+def too_old(candidate: Candidate, flavor: Flavor) -> tuple[Refusal, ...]:
+    """Return the refusal of a flavor that is older than a candidate takes."""
     if flavor.rank >= candidate.min_llvm:
         return ()
     return (

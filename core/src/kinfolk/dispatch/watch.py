@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any, cast
 
+import attrs
+
 from kinfolk.dispatch.interval import Observation
 from kinfolk.expr import Expr, Scope, Value
 from kinfolk.request import Request, launch_names
@@ -17,9 +19,13 @@ class Observer:
         self.observations: list[Observation] = []
         self.read: set[str] = set()
 
-    def saw(self, expr: Expr, value: Value, scope: Scope) -> None:
-        """Record the value of an expression; its leaves are not counted as reads."""
-        self.observations.append(Observation(expr, value, scope))
+    def value_of(self, expr: Expr, scope: Scope) -> Value:
+        """Evaluate and record an expression; its leaves are not counted as reads."""
+        request = scope.request
+        unobserved = attrs.evolve(scope, request=getattr(request, "__kinfolk_request__", request))
+        value = expr.value_in(unobserved)
+        self.observations.append(Observation(expr, value, unobserved))
+        return value
 
     def settled(self, since: int) -> None:
         """Drop the observations from position `since` on: what they decided is certain without them."""

@@ -69,15 +69,8 @@ class Expr:
 
     def evaluate(self, scope: Scope) -> Value:
         """Return the value in `scope`; raise ExprError, naming expression and values, where there is none."""
-        request = scope.request
-        observer = cast("Observer | None", getattr(request, "__kinfolk_observer__", None))
-        if observer is None:
-            return self.value_in(scope)
-        plain = getattr(request, "__kinfolk_request__", request)
-        unobserved = attrs.evolve(scope, request=plain)
-        value = self.value_in(unobserved)
-        observer.saw(self, value, unobserved)
-        return value
+        observer = cast("Observer | None", getattr(scope.request, "__kinfolk_observer__", None))
+        return self.value_in(scope) if observer is None else observer.value_of(self, scope)
 
     def holds(self, scope: Scope) -> bool:
         """Evaluate a condition; raise ExprError where the value is not a bool."""

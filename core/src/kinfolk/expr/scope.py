@@ -54,9 +54,11 @@ class TensorGeometry:
 
 
 class Observer(Protocol):
-    """Whoever must know which conditions were asked of a request (the selection cache)."""
+    """Whoever must know which expressions were asked of a request (the selection cache), and may answer for it."""
 
-    def saw(self, expr: Expr, value: Value, scope: Scope) -> None: ...
+    def value_of(self, expr: Expr, scope: Scope) -> Value:
+        """Return the value of an expression over the request that carries this observer."""
+        ...
 
 
 @attrs.frozen(kw_only=True)

@@ -164,6 +164,10 @@ class Composition:
             order = answer
         return order
 
+    def ranking(self) -> tuple[str, ...]:
+        """Return the policies that rank, by name and distribution."""
+        return tuple(str(answerer.owner) for answerer in self._answerers.get("kinfolk_rank", ()))
+
     def _gathered_candidates(self) -> tuple[Candidate, ...]:
         from kinfolk.candidate import Candidate
 

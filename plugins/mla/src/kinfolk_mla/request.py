@@ -8,19 +8,19 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
+from kinfolk.expr import all_of, ceil_div, eq, field, select
 from kinfolk.fields import (
     ExactBool,
     ExactFloat,
     ExactInt,
     ExactStr,
-    FieldValueError,
     OneOf,
     Optional,
     launch_field,
     means,
 )
 from kinfolk.ir.types import SCALARS
-from kinfolk.request import Request
+from kinfolk.request import Relation, Request
 
 FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
 MODEL: Final[Mapping[str, int]] = {"kv_lora_rank": 512, "rope_dim": 64, "nope_dim": 128, "v_dim": 128}
@@ -30,6 +30,21 @@ SCALE: Final = ExactFloat(minimum=2.0**-125, maximum=2.0**126)
 """Scales that, multiplied by log2 e, are normal as f32 and finite, and take the lowest f32 more than 8 from any score
 near 0: a running maximum that starts there is left at the first key, whatever a rescale waits for.
 """
+
+
+_LEAST, _MOST = field("max_seqlen_q"), field("num_seqs") * field("max_seqlen_q")
+QUERIES_FIT: Final = Relation(
+    field="total_q",
+    # Divided, not multiplied, so that no batch is too large to be judged.
+    condition=all_of(
+        field("total_q") >= _LEAST,
+        select(_LEAST > 0, ceil_div(field("total_q"), _LEAST) <= field("num_seqs"), eq(field("total_q"), 0)),
+    ),
+    rule="from max_seqlen_q = {least} to num_seqs * max_seqlen_q = {most}",
+    remedy="Pass {nearest}.",
+    numbers={"least": _LEAST, "most": _MOST, "nearest": select(field("total_q") < _LEAST, _LEAST, _MOST)},
+)
+"""No batch has other counts: each sequence has at most `max_seqlen_q` queries, and one of them has that many."""
 
 
 @attrs.frozen(kw_only=True)
@@ -46,6 +61,7 @@ class MlaRequest(Request):
     """
 
     family: ClassVar[str] = "mla"
+    relations: ClassVar[tuple[Relation, ...]] = (QUERIES_FIT,)
 
     num_heads: int = attrs.field(validator=ExactInt(), metadata=means("query heads"))
     num_seqs: int = launch_field(validator=ExactInt(), metadata=means("sequences in the batch"))
@@ -84,14 +100,6 @@ class MlaRequest(Request):
     candidate: str | None = attrs.field(
         default=None, validator=Optional(ExactStr()), metadata=means("pins a candidate by name: that one or a refusal")
     )
-
-    def check(self) -> None:
-        """Refuse counts that no batch has: the queries must fit the sequences."""
-        least, most = self.max_seqlen_q, self.num_seqs * self.max_seqlen_q
-        if not least <= self.total_q <= most:
-            rule = f"from max_seqlen_q = {least} to num_seqs * max_seqlen_q = {most}"
-            nearest = min(max(self.total_q, least), most)
-            raise FieldValueError(type(self).__name__, "total_q", self.total_q, rule, f"Pass {nearest}.")
 
     @classmethod
     def cli_defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:

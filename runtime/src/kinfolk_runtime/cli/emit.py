@@ -15,19 +15,19 @@ from kinfolk_runtime.cli.progress import progress
 
 if TYPE_CHECKING:
     from kinfolk.plugins.composition import Composition
+    from kinfolk.request import Request
     from kinfolk.spec import Spec
 
 SUFFIXES: Final = {"ir": ".mlir", "llvm": ".ll", "asm": ".s", "object": ".o"}
 """The stages of a kernel and the suffix of a file that holds one."""
+BUNDLE: Final = "bundle"
+STAGES: Final = (*SUFFIXES, BUNDLE)
 
 
 def _stage(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return a stage by name; one that is planned is refused with the reason."""
-    known = ", ".join(SUFFIXES)
-    if value == "bundle":
-        raise click.BadParameter(f"bundles for hosts without Python cannot be built yet; there are {known}.")
-    if value not in SUFFIXES:
-        raise click.BadParameter(f"no stage {value!r}; there are {known}.")
+    """Return a stage by name."""
+    if value not in STAGES:
+        raise click.BadParameter(f"no stage {value!r}; there are {', '.join(STAGES)}.")
     return value
 
 
@@ -44,7 +44,7 @@ class OutputPath(click.Path):
 @click.argument("family")
 @arch_option
 @flavor_option
-@click.option("--stage", callback=_stage, default="ir", show_default=True, metavar="|".join(SUFFIXES))
+@click.option("--stage", callback=_stage, default="ir", show_default=True, metavar="|".join(STAGES))
 @click.option("--all", "whole_space", is_flag=True, help="Emit every spec of the family into the folder -o.")
 @click.option("-o", "--output", type=OutputPath(path_type=Path), metavar="PATH", help="A file; a folder for several.")
 @click.argument("fields", nargs=-1, metavar="[KEY=VALUE]...")
@@ -59,20 +59,26 @@ def command(
     output: Path | None,
     fields: tuple[str, ...],
 ) -> None:
-    """Print the kernels of a request of FAMILY: IR, LLVM IR, assembly or the object.
+    """Print the kernels of a request of FAMILY: IR, LLVM IR, assembly or the object; or write a bundle.
 
     Text goes to standard output unless -o names a file; what was filled in of the request goes to standard error. Only
-    asm and object need a toolchain, and only an object has passed the resource gate.
+    asm, object and bundle need a toolchain, and only an object or a bundle has passed the resource gate. A bundle is a
+    folder that a host without Python uses: docs/bundles.md.
     """
     if whole_space and (fields or output is None):
         raise click.UsageError("--all takes no KEY=VALUE and a folder: -o PATH")
     if stage == "object" and output is None:
         raise click.UsageError("an object is binary: give -o PATH")
+    if stage == BUNDLE and output is None:
+        raise click.UsageError("a bundle is a folder: give -o DIR")
     if whole_space:
         from kinfolk.plugins.composition import compose
         from kinfolk_runtime.spec_space import spec_space
 
         composition = compose(family, arch)
+        if stage == BUNDLE:
+            _write_bundle(output, composition, flavor, None)
+            return
         specs = spec_space(composition, flavor)
         if not specs:
             raise click.ClickException(f"no candidate of {family} on {arch} has a spec for {flavor}")
@@ -83,6 +89,9 @@ def command(
             print_refusals(refusal_rows(found.refusals), err=True)
             ctx.exit(EXIT_FAILED)
         composition = found.composition
+        if stage == BUNDLE:
+            _write_bundle(output, composition, flavor, found.plan.request)
+            return
         specs = tuple({launch.spec.identity(): launch.spec for launch in found.plan.launches}.values())
     emission = Emission(composition=composition, flavor=flavor, stage=stage)
     if output is None:
@@ -90,6 +99,19 @@ def command(
             click.echo(emission.content(spec).decode(), nl=False)
     else:
         _write(emission, specs, output, into_folder=whole_space)
+
+
+def _write_bundle(output: Path | None, composition: Composition, flavor: str, request: Request | None) -> None:
+    """Write a bundle of one request or, without one, of all."""
+    from kinfolk_runtime.bundles import write_bundle
+
+    assert output is not None
+    try:
+        with progress("emitting bundle") as step:
+            written = write_bundle(output, composition, flavor, request=request, step=step)
+    except OSError as error:
+        raise click.ClickException(f"cannot write {error.filename or output}: {error.strerror}") from error
+    click.echo(str(written), err=True)
 
 
 @attrs.frozen(kw_only=True)
