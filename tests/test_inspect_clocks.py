@@ -8,6 +8,8 @@ from kinfolk.plugins.composition import arch_of
 from kinfolk.plugins.loading import load
 from kinfolk_runtime.inspection.in_order import clocks_per_round
 
+pytestmark = pytest.mark.needs("gfx942")
+
 
 def body(text, arch="gfx942"):
     """Return the instructions of an assembly text without jumps."""
