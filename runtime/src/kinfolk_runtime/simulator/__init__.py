@@ -1,8 +1,8 @@
 """The simulator: kernels run as their ops are declared, with every access, claim and barrier checked.
 
 Two engines with the same results: the reference in numpy, one wave at a time, and a fast one of compiled functions of
-the ops, which leaves what it has none for, and the naming of faults, to the reference. Neither looks for races: a
-missing barrier shows only by chance of the order of waves, which `order_seed` draws.
+the ops, which leaves what it has none for, and the naming of faults, to the reference. Both look for what
+`sanitizers` lists.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from kinfolk_runtime.simulator import control
 from kinfolk_runtime.simulator.buffers import Range
 from kinfolk_runtime.simulator.fast import layout as at
 from kinfolk_runtime.simulator.fast.program import FastProgram
@@ -20,7 +21,6 @@ Words = npt.NDArray[np.int64]
 _RUN: Final = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 POISON: Final = 0xA5
 """What memory of waves and workgroups holds before anything is written."""
-MOST_BACK_EDGES: Final = 1 << 22
 
 
 def aligned(size: int, fill: int = 0) -> npt.NDArray[np.uint8]:
@@ -82,7 +82,6 @@ class Machine:
         self._scratch[at.POISONED : at.POISONED + at.SPARE_BYTES] = POISON
         self._order: Words = np.zeros(waves + 1, np.int64)
         self._shared: Words = np.zeros(at.SHARED_WORDS, np.int64)
-        self._shared[at.MOST_BACK_EDGES] = MOST_BACK_EDGES
         self._contexts: Words = aligned(waves * at.CONTEXT_WORDS * 8).view(np.int64).reshape(waves, -1)
         contexts = self._contexts
         contexts[:, at.WAVE] = range(waves)
@@ -117,6 +116,7 @@ class Machine:
 
     def prepare(self, records: Records, values: Sequence[npt.NDArray[Any]], grid: Sequence[int], seed: int) -> None:
         """Set what is the launch's own: buffers, arguments, grid, order."""
+        self._shared[at.MOST_BACK_EDGES] = control.MOST_BACK_EDGES
         self._contexts[:, at.BUFFERS] = records.table.ctypes.data
         self._contexts[:, at.BUFFER_COUNT] = records.count
         self._job[at.JOB_GRID_X], self._job[at.JOB_GRID_Y] = grid[0], grid[1]
