@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from kinfolk.analysis import indirections
 from kinfolk.check import ScenarioReport, numpy_dtype
 from kinfolk.dispatch import dispatch
 from kinfolk.errors import BindError, NoCandidate
@@ -29,6 +30,7 @@ from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import StatusError, bind, call
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.simulator import Simulator, SparseBuffer
+from kinfolk_runtime.simulator.sanitizers import ALL, Sanitizer
 from kinfolk_runtime.verify import run_scenario, runners_of, verify
 
 pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942")]
@@ -62,11 +64,13 @@ def artifact(composition: Composition) -> Artifact:
     return compile_plan(dispatch(REQUEST, composition.arch.name))
 
 
-def judged(composition: Composition, artifact: Artifact, emitted: Kernel, name: str) -> ScenarioReport:
+def judged(
+    composition: Composition, artifact: Artifact, emitted: Kernel, name: str, sanitize: Iterable[Sanitizer] = ALL
+) -> ScenarioReport:
     """Run one scenario on `emitted` in place of the artifact's kernel, in one order: no address depends on it."""
     planted = attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], kernel=emitted),))
     (chosen,) = [each for each in composition.scenarios(REQUEST) if each.name == name]
-    return run_scenario(composition, planted, chosen, runners_of(order_seeds=(0,)))
+    return run_scenario(composition, planted, chosen, runners_of(order_seeds=(0,), sanitize=sanitize))
 
 
 def names_of(report: ScenarioReport) -> set[str]:
@@ -241,8 +245,21 @@ def test_a_narrow_address_fails_its_scenario_by_name(
     plant(monkeypatch)
     faulty = composition.emit(artifact.kernels[0].spec)
     monkeypatch.undo()
-    report = judged(composition, artifact, faulty, scenario)
+    report = judged(composition, artifact, faulty, scenario, ALL - {"indirection"})
     assert report.status == "fail" and seen <= names_of(report), report.findings
+
+
+@pytest.mark.parametrize("fault", ["id judged with sign", "id not judged"])
+def test_an_id_without_a_bound_is_an_indirection_in_any_scenario(
+    fault: str, composition: Composition, artifact: Artifact, monkeypatch: Patch
+) -> None:
+    """Without running: no scenario need bring the id that shows it."""
+    FAULTS[fault][0](monkeypatch)
+    faulty = composition.emit(artifact.kernels[0].spec)
+    monkeypatch.undo()
+    [found, *_] = indirections(faulty)
+    assert found.what == "the base of a view" and found.chain[0].name == "core.view_load"
+    assert names_of(judged(composition, artifact, faulty, "address_dead_slots")) == {"indirection"}
 
 
 @pytest.mark.parametrize(
@@ -288,6 +305,7 @@ def arguments_of_one_key(artifact: Artifact, *, token: int = 0, sequence: int = 
         "block_table_stride": stride,
         "num_pages": 1,
         "total_q": token + 1,
+        "max_seqlen_k": 1,
     }
 
 

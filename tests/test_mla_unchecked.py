@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -21,6 +22,7 @@ from kinfolk_mla.scenarios import decode_scenarios
 from kinfolk_mla.spec import MlaDecodeSpec
 from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.simulator.fault import KernelFault
+from kinfolk_runtime.simulator.sanitizers import ALL, Sanitizer
 
 pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla")]
 
@@ -65,12 +67,13 @@ def arguments_of(request: MlaRequest, scenario: str, **changed: list[int]) -> di
         "block_table_stride": table.shape[1],
         "num_pages": request.num_pages,
         "total_q": request.total_q,
+        "max_seqlen_k": request.max_seqlen_k,
     }
     return inputs | {"block_table": table} | outputs | values
 
 
-def launched(kernel: Kernel, arguments: dict[str, Any]) -> dict[str, Any]:
-    Simulator().launch(kernel, (1, REQUEST.num_seqs, 1), arguments)
+def launched(kernel: Kernel, arguments: dict[str, Any], sanitize: Iterable[Sanitizer] = ALL) -> dict[str, Any]:
+    Simulator(sanitize=sanitize).launch(kernel, (1, REQUEST.num_seqs, 1), arguments)
     return arguments
 
 
@@ -93,6 +96,15 @@ def test_a_difference_that_32_bits_do_not_hold_is_no_length(composition: Composi
     assert (found["out"] == 0).all() and np.isneginf(found["lse"]).all()
 
 
+@pytest.mark.parametrize("length", [41, 2**20, 2**31 - 21])
+def test_a_sequence_longer_than_there_may_be_is_cut(composition: Composition, length: int) -> None:
+    """So the view of its slots ends with its row of the table, whatever the offsets are."""
+    kernel = composition.emit(spec_of(composition))
+    whole = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_k=[0, REQUEST.max_seqlen_k, 60]))
+    found = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_k=[0, length, length + 20]))
+    assert np.array_equal(found["out"], whole["out"]) and np.array_equal(found["lse"], whole["lse"])
+
+
 def test_without_the_clamp_a_fall_reads_past_the_table(
     composition: Composition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +120,9 @@ def test_without_the_clamp_a_fall_reads_past_the_table(
     kernel = composition.emit(spec_of(composition))
     monkeypatch.undo()
     with pytest.raises(KernelFault, match="block_table"):
-        launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_k=[0, 40, 1]))
+        launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_k=[0, 40, 1]), ALL - {"indirection"})
+    with pytest.raises(KernelFault, match="the size of a view made of a loaded value without an upper bound"):
+        launched(kernel, arguments_of(REQUEST, "ragged"))
 
 
 @pytest.mark.parametrize("second", [1, 0, -5])

@@ -19,7 +19,7 @@ from paged_sum import (
 )
 
 from kinfolk.errors import BindError, SimulationError
-from kinfolk_runtime.binder import bind
+from kinfolk_runtime.binder import Unwritten, bind
 from kinfolk_runtime.simulator import Simulator
 
 
@@ -127,7 +127,7 @@ def test_an_output_row_that_no_launch_writes_is_counted(run):
     plan = plan_of()
     short = attrs.evolve(plan.launches[1], grid=(SEQUENCES - 1, 1, 1))
     bound, outputs = run(tensors(), attrs.evolve(plan, launches=(plan.launches[0], short)))
-    assert bound.unwritten() == {"out": WIDTH} and np.isnan(outputs["out"][-1]).all()
+    assert bound.unwritten() == {"out": Unwritten(WIDTH, (SEQUENCES - 1, 0))} and np.isnan(outputs["out"][-1]).all()
 
 
 def test_a_second_call_does_not_see_the_first_one_s_workspace(run, toy64):

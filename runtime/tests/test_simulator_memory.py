@@ -10,7 +10,7 @@ import pytest
 
 from kinfolk.errors import SimulationError
 from kinfolk.ir import constant
-from kinfolk.ir.ops import control, convert, lanes, memory
+from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory
 from kinfolk.ir.types import BF16, F32, F64, I1, I16, I32, I64
 from kinfolk.parameters import Parameter
 from kinfolk_runtime.simulator import Buffer, KernelFault, Simulator, SparseBuffer
@@ -140,6 +140,7 @@ def test_sparse_buffers_exist_where_they_are_populated(toy, declare):
     def body(x, p, y):
         t = lanes.thread_id()
         found = memory.load(memory.offset(p, t))
+        found = arithmetic.umin(found, constant(1 << 31, I64))
         memory.store(memory.offset(y, t), memory.load(memory.offset(x, found)))
 
     kernel = toy.kernel(body, declare("x", F32), declare("p", I64), declare("y", F32, "write"))
@@ -176,11 +177,14 @@ def test_an_index_product_that_passes_31_bits_is_an_overflow(toy, declare):
     """A page id times a page's elements: in i32 it overflows from page 2^16 on, in i64 it reads the right place."""
     page, elements = 1 << 16, 1 << 15
 
+    def known(ids):
+        return arithmetic.umin(memory.load(ids), constant(1 << 18, I32))
+
     def narrow(x, ids):
-        memory.load(memory.offset(x, memory.load(ids) * elements))
+        memory.load(memory.offset(x, known(ids) * elements))
 
     def wide(x, ids, y):
-        place = convert.sext(memory.load(ids), to=I64) * elements
+        place = convert.sext(known(ids), to=I64) * elements
         memory.store(y, memory.load(memory.offset(x, place)))
 
     x = SparseBuffer(1 << 34, {page * elements * 4: np.array([7.0], np.float32)})

@@ -199,7 +199,7 @@ def test_every_admitted_request_maps_into_the_space():
         tables = {"block_table": TensorGeometry((drawn.num_seqs, 5), (9, 1))}
         values = {value.name: value.value for value in plan.arguments(plan.launches[0], tables)}
         assert (values["block_table_stride"], values["num_pages"]) == (9, drawn.num_pages)
-        assert values["total_q"] == drawn.total_q
+        assert (values["total_q"], values["max_seqlen_k"]) == (drawn.total_q, drawn.max_seqlen_k)
         assert plan.grid(plan.launches[0]) == (-(-drawn.num_heads // 64), drawn.num_seqs, 1)
 
     maps()

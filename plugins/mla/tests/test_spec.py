@@ -29,6 +29,7 @@ def test_the_kernel_takes_what_it_reads_and_nothing_else():
         ("block_table_stride", "i32", "read", 0),
         ("num_pages", "i32", "read", 0),
         ("total_q", "i32", "read", 0),
+        ("max_seqlen_k", "i32", "read", 0),
     ]
 
 

@@ -53,6 +53,14 @@ class _Bound:
     compiled: CompiledKernel | None
 
 
+@attrs.frozen
+class Unwritten:
+    """The elements of an output that no launch wrote: how many, and the index of the first."""
+
+    count: int
+    first: tuple[int, ...]
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Bound:
     """A plan with its tensors, checked; calling it runs the launches and returns the outputs by name.
@@ -92,9 +100,9 @@ class Bound:
             if binding.role == "status"
         }
 
-    def unwritten(self) -> dict[str, int]:
-        """Return, per output that the last call left bytes of unwritten, how many elements those are."""
-        counts: dict[str, int] = {}
+    def unwritten(self) -> dict[str, Unwritten]:
+        """Return, per output of which the last call left bytes unwritten, which elements; the simulator alone tells."""
+        found: dict[str, Unwritten] = {}
         for name in self.plan.outputs:
             array, buffer = self.tensors[name].array, self._buffers.get(name)
             if isinstance(buffer, Buffer) and array.size:
@@ -102,8 +110,9 @@ class Bound:
                 shape, strides = (*array.shape, array.itemsize), (*array.strides, 1)
                 whole = np.lib.stride_tricks.as_strided(marks, shape, strides).all(axis=-1)
                 if missing := int(whole.size - np.count_nonzero(whole)):
-                    counts[name] = missing
-        return counts
+                    first = np.unravel_index(int(np.argmin(whole)), whole.shape)
+                    found[name] = Unwritten(missing, tuple(int(index) for index in first))
+        return found
 
     def _fresh_buffers(self) -> dict[str, Storage]:
         buffers: dict[str, Storage] = {}

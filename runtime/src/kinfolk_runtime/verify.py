@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kinfolk.plan import Plan
     from kinfolk.plugins.composition import Composition
     from kinfolk.request import Request
+    from kinfolk_runtime.binder import Bound
 
 ORDER_SEEDS: Final = (0, 1, 2)
 """The orders of waves and workgroups that each scenario runs in: ascending under 0, drawn under others."""
@@ -218,13 +219,14 @@ class _Run:
         for runner in self.runners:
             memory = _memory(artifact.plan, inputs)
             try:
-                self._launch(artifact, {**inputs, **memory}, runner.executor)
+                bound = self._launch(artifact, {**inputs, **memory}, runner.executor)
             except (SimulationError, BindError) as error:
                 code = "bind" if isinstance(error, BindError) else "simulation"
                 findings = [Finding(code, "", str(error))]
             else:
                 here = list(_comparisons(artifact.plan, memory, expected))
-                findings = [finding for comparison in here for finding in comparison.findings]
+                findings = list(_unwritten(bound))
+                findings += [finding for comparison in here for finding in comparison.findings]
                 findings += self.composition.check_outputs(scenario.request, memory, expected)
                 compared += here
             for finding in dict.fromkeys(findings):
@@ -243,10 +245,21 @@ class _Run:
             raise PluginError(f"scenario {scenario.name} asks for other kernels than the request it is of")
         return attrs.evolve(self.artifact, plan=plan)
 
-    def _launch(self, artifact: Artifact, tensors: Mapping[str, Array], executor: Executor) -> None:
+    def _launch(self, artifact: Artifact, tensors: Mapping[str, Array], executor: Executor) -> Bound:
         from kinfolk_runtime.binder import bind
 
-        bind(artifact, tensors, executor=executor, composition=self.composition)()
+        bound = bind(artifact, tensors, executor=executor, composition=self.composition)
+        bound()
+        return bound
+
+
+def _unwritten(bound: Bound) -> Iterator[Finding]:
+    """Yield a finding per output with elements that no launch wrote, where the simulator looks for them."""
+    if not isinstance(bound.executor, Simulator) or "initialisation" not in bound.executor.sanitize:
+        return
+    for name, left in bound.unwritten().items():
+        elements = f"{left.count} of {bound.tensors[name].array.size} elements"
+        yield Finding("unwritten", name, f"no launch writes {elements}, the first at {left.first}")
 
 
 def _worst(plan: Plan, compared: Sequence[Comparison]) -> Iterator[OutputReport]:

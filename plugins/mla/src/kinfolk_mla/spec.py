@@ -56,6 +56,7 @@ class MlaDecodeSpec(Spec):
 
         Data are aligned to 16 bytes. `status` is an i32 to which one is added for every slot in use whose page id lies
         outside [0, num_pages), in sequences that have a query. A query whose row lies outside [0, total_q) is none.
+        Of a sequence with more than `max_seqlen_k` keys only so many are seen.
         """
         data = PointerType(SCALARS[self.dtype])
         ids, floats = PointerType(I32), PointerType(F32)
@@ -73,4 +74,5 @@ class MlaDecodeSpec(Spec):
             Parameter(name="block_table_stride", type=I32),
             Parameter(name="num_pages", type=I32),
             Parameter(name="total_q", type=I32),
+            Parameter(name="max_seqlen_k", type=I32),
         )

@@ -14,6 +14,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from kinfolk.analysis import Indirection, indirections
 from kinfolk.errors import InternalError
 from kinfolk.ir.value import Kernel
 from kinfolk.parameters import Parameter
@@ -94,6 +95,7 @@ class Simulator:
         self._programs: WeakKeyDictionary[Kernel, Program] = WeakKeyDictionary()
         self._fast: FastEngine | None = None
         self._notes: dict[str, None] = {}
+        self._indirections: WeakKeyDictionary[Kernel, tuple[Indirection, ...]] = WeakKeyDictionary()
         if engine == "fast":  # a program is made when a kernel first runs
             from kinfolk_runtime.simulator.fast.engine import FastEngine
 
@@ -136,6 +138,7 @@ class Simulator:
             _value(kernel, memory, parameter, given)
             for parameter, given in zip(kernel.parameters, _in_order(kernel, arguments), strict=True)
         ]
+        self._check_indirections(kernel)
         places = self.places(grid[0] * grid[1] * grid[2])
         count = len(places)
         if order_seed:
@@ -150,6 +153,16 @@ class Simulator:
             self._run_reference(launch, 0, count)
         elif count:
             self._run_fast(launch, prepared)
+
+    def _check_indirections(self, kernel: Kernel) -> None:
+        """Raise where a loaded value reaches an address without a range check, on whatever path."""
+        if "indirection" not in self.sanitize:
+            return
+        if kernel not in self._indirections:
+            self._indirections[kernel] = indirections(kernel)
+        for first in self._indirections[kernel][:1]:
+            more = f" ({len(self._indirections[kernel]) - 1} more like it)" if self._indirections[kernel][1:] else ""
+            raise KernelFault(f"takes {first}{more}", kind="indirection", kernel=kernel.name, op=first.op)
 
     def places(self, count: int) -> npt.NDArray[np.int64]:
         """Return the workgroups that a launch runs, by their numbers in a grid of `count`: all of them."""

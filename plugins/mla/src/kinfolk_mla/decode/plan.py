@@ -189,6 +189,7 @@ ARGUMENTS: Final = (
     Argument("block_table_stride", "i32", stride("block_table", 0)),
     Argument("num_pages", "i32", field("num_pages")),
     Argument("total_q", "i32", field("total_q")),
+    Argument("max_seqlen_k", "i32", field("max_seqlen_k")),
 )
 
 CONTENTS: Final = (

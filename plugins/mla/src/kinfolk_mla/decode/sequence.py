@@ -29,6 +29,7 @@ class Arguments:
     block_table_stride: Value
     num_pages: Value
     total_q: Value
+    max_seqlen_k: Value
 
 
 @attrs.frozen(eq=False)
@@ -36,7 +37,8 @@ class Work:
     """One sequence and, of its query, the heads of this wave.
 
     `token` is the row of the query, `first_head` the wave's first head. Offsets that fall make a sequence without keys,
-    or without a query; so does a row that the query does not have.
+    or without a query; so does a row that the query does not have. No sequence has more than `max_seqlen_k` keys, so
+    that no slot past its row of the page table is read, whatever the offsets are.
     """
 
     arguments: Arguments
@@ -56,7 +58,7 @@ class Work:
         first_key, next_key = _pair(arguments.cu_seqlens_k, sequence)
         wave = lanes.wave_id()
         difference = arithmetic.sub(arithmetic.smax(next_key, first_key), first_key)
-        length = arithmetic.smax(difference, constant(0, I32))
+        length = arithmetic.smin(arithmetic.smax(difference, constant(0, I32)), arguments.max_seqlen_k)
         spec = geometry.spec
         first_head = (lanes.block_id(axis=0) * spec.waves + wave) * spec.heads_per_wave
         has_query = (next_token > token) & arithmetic.icmp(token, arguments.total_q, predicate="ult")

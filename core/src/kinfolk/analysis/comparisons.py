@@ -1,0 +1,98 @@
+"""What a condition says of the numbers it compares, where it is true and where it is not."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import attrs
+
+from kinfolk.ir.value import Operation, Value
+
+Side = Literal["low", "high", "both"]
+LOW: Final[Side] = "low"
+HIGH: Final[Side] = "high"
+BOTH: Final[Side] = "both"
+
+
+@attrs.frozen(eq=False)
+class Fact:
+    """`value` is bounded on a side by `by`: on both where an unsigned number is below it, or equal to it."""
+
+    value: Value
+    side: Side
+    by: Value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fact) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[int, Side, int]:
+        return id(self.value), self.side, id(self.by)
+
+
+Facts = frozenset[Fact]
+_NEGATED: Final = {
+    "eq": "ne", "ne": "eq", "slt": "sge", "sge": "slt", "sle": "sgt", "sgt": "sle",
+    "ult": "uge", "uge": "ult", "ule": "ugt", "ugt": "ule",
+}  # fmt: skip
+
+
+def facts_of(condition: Value, holds: bool) -> Facts:
+    """Return what bounds are known where a condition (i1) holds, or where it does not."""
+    made = condition.defining_op
+    if made is None:
+        return frozenset()
+    match made.name:
+        case "core.icmp":
+            predicate = made.attributes["predicate"]
+            assert isinstance(predicate, str)
+            return _compared(predicate if holds else _NEGATED[predicate], made)
+        case "core.and" if holds:
+            return facts_of(made.operands[0], True) | facts_of(made.operands[1], True)
+        case "core.or" if not holds:
+            return facts_of(made.operands[0], False) | facts_of(made.operands[1], False)
+        case "core.xor":
+            for one, other in (made.operands, made.operands[::-1]):
+                if _is_true(other):
+                    return facts_of(one, not holds)
+            return frozenset()
+        case "core.uniform" | "core.opaque":
+            return facts_of(made.operands[0], holds)
+        case _:
+            return frozenset()
+
+
+def _compared(predicate: str, op: Operation) -> Facts:
+    a, b = op.operands
+    facts: list[Fact] = []
+    match predicate:
+        case "slt" | "sle":
+            facts = [Fact(a, HIGH, b), Fact(b, LOW, a)]
+        case "sgt" | "sge":
+            facts = [Fact(a, LOW, b), Fact(b, HIGH, a)]
+        case "ult" | "ule":
+            facts = [Fact(a, BOTH, b)]
+        case "ugt" | "uge":
+            facts = [Fact(b, BOTH, a)]
+        case "eq":
+            facts = [Fact(a, BOTH, b), Fact(b, BOTH, a)]
+        case _:
+            pass
+    return frozenset(fact for one in facts for fact in _through(one))
+
+
+def _through(fact: Fact) -> list[Fact]:
+    """Return a fact, and the same of what its value is a copy of: a claim of uniformity changes nothing."""
+    facts = [fact]
+    made = fact.value.defining_op
+    while made is not None and made.name in ("core.uniform", "core.opaque", "core.first_lane"):
+        facts.append(Fact(made.operands[0], fact.side, fact.by))
+        made = made.operands[0].defining_op
+    return facts
+
+
+def _is_true(value: Value) -> bool:
+    made = value.defining_op
+    return made is not None and made.name == "core.constant" and made.attributes["bits"] == 1
