@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from kinfolk.hooks import hookimpl
 from kinfolk.plugins.composition import BUILTIN, Composition
 from kinfolk_runtime.cache import CacheError, sources, stores
-from kinfolk_runtime.cache.store import OBJECTS, SCHEMA, _digest
+from kinfolk_runtime.cache.store import OBJECTS, SCHEMA, SEAL_BYTES, SIMULATOR, _digest
 from kinfolk_runtime.cli.cache import command
 
 KEY, OTHER = "ab" * 32, "ac" * 32
@@ -264,7 +264,8 @@ def test_list_and_size_of_a_damaged_cache(mixed):
     total = run("size")
     assert total["bytes"] == sum(path.stat().st_size for path in files) == sum(entry["bytes"] for entry in entries)
     counts = {"kind": "objects", "ok": 1, "damaged": 3, "unfinished": 1, "bytes": total["bytes"]}
-    assert total["kinds"] == [counts, {"kind": "lowered", "ok": 0, "damaged": 0, "unfinished": 0, "bytes": 0}]
+    nothing = {"ok": 0, "damaged": 0, "unfinished": 0, "bytes": 0}
+    assert total["kinds"] == [counts, {"kind": "lowered", **nothing}, {"kind": "simulator", **nothing}]
     for verb in ("list", "size"):
         result = CliRunner().invoke(command, [verb], catch_exceptions=False)
         assert result.exit_code == 0 and "damaged" in result.output
@@ -284,6 +285,52 @@ def test_clear_deletes_all_that_is_ours_and_nothing_else(mixed, tmp_path):
     assert sorted(str(path.relative_to(mixed)) for path in mixed.rglob("*") if path.is_file()) == sorted(FOREIGN)
     assert (outside / f"{KEY}.o").read_text() == "mine"
     assert run("list")["entries"] == [] and run("clear")["files"] == 0
+
+
+@pytest.fixture
+def sealed(root) -> Path:
+    """The one file of an entry that is sealed, not described."""
+    SIMULATOR.write(KEY, CONTENT)
+    [path] = (path for path in root.rglob("*") if path.is_file())
+    return path
+
+
+def moved_from_another_key(path: Path) -> None:
+    SIMULATOR.write(OTHER, CONTENT[::-1])
+    shutil.copy(path.parent.parent / OTHER[:2] / f"{OTHER}.o", path)
+
+
+def waiting(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+SPOILED = {
+    "another key's": moved_from_another_key,
+    "a pipe": waiting,
+    "a short one": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "a long one": lambda path: path.write_bytes(path.read_bytes() + b"x"),
+    "an empty one": lambda path: path.write_bytes(b""),
+    "a seal alone": lambda path: path.write_bytes(path.read_bytes()[:SEAL_BYTES]),
+    "another bit": lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\0"),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
+def test_a_sealed_entry_is_read_as_it_was_written_under_its_key_or_not_at_all(sealed, spoil):
+    assert SIMULATOR.read(KEY) == (CONTENT, {}) and SIMULATOR.read(OTHER) is None
+    spoil(sealed)
+    assert SIMULATOR.read(KEY) is None
+    SIMULATOR.write(KEY, CONTENT)
+    assert SIMULATOR.read(KEY) == (CONTENT, {})
+
+
+def test_commands_on_sealed_entries(sealed, root):
+    [entry] = run("list")["entries"]
+    assert (entry["kind"], entry["key"], entry["state"]) == ("simulator", KEY, "ok")
+    sealed.write_bytes(b"short")
+    assert run("size")["kinds"][-1] == {"kind": "simulator", "ok": 0, "damaged": 1, "unfinished": 0, "bytes": 5}
+    assert run("clear")["files"] == 1 and not list(root.rglob("*.o"))
 
 
 def test_commands_on_a_cache_that_is_not_there_make_nothing(root):

@@ -1,4 +1,7 @@
-"""What outlives a process: compiled objects and lowered kernels, each found by a digest over all that decides it."""
+"""What outlives a process: compiled objects, lowered kernels, functions of the simulator.
+
+Each is found by a digest over all that decides it.
+"""
 
 from __future__ import annotations
 

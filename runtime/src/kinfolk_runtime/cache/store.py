@@ -16,6 +16,7 @@ import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, cast
 
 import attrs
@@ -27,6 +28,8 @@ LOG: Final = logging.getLogger(__name__)
 SCHEMA: Final = 1
 MANIFEST_BYTES: Final = 1 << 20  # a longer one is none of ours
 PAYLOAD_BYTES: Final = 1 << 30
+SEAL_BYTES: Final = 32
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 State = Literal["ok", "damaged", "unfinished"]
 
@@ -153,8 +156,35 @@ class Store:
         LOG.info("%s of %s in the cache is of no use and will be replaced: %s", self.kind, key, why)
 
 
+@attrs.frozen(kw_only=True)
+class SealedStore(Store):
+    """As `Store`, for payloads so many and small that each is one file: a digest of key and payload, then the payload.
+
+    An entry has no description.
+    """
+
+    def read(self, key: str) -> tuple[bytes, Mapping[str, Any]] | None:
+        """Return the payload of a key, with nothing said of it; None as in `Store`."""
+        try:
+            whole = _read(self._files(key)[0], PAYLOAD_BYTES)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return self._miss(key, str(error))
+        seal, content = whole[:SEAL_BYTES], whole[SEAL_BYTES:]
+        if seal != _seal(key, content):
+            return self._miss(key, "the file is not what was written under this key")
+        return content, {}
+
+    def write(self, key: str, content: bytes, about: Mapping[str, Any] = NOTHING) -> None:
+        """Keep a payload, in place of whatever is there. Where it cannot be kept, nothing is said."""
+        with contextlib.suppress(OSError):
+            _put(self._files(key)[0], _seal(key, content) + content)
+
+
 OBJECTS: Final = Store(kind="objects", suffix=".o")
 LOWERED: Final = Store(kind="lowered", suffix=".ll")
+SIMULATOR: Final = SealedStore(kind="simulator", suffix=".o")
 
 
 def stores() -> tuple[Store, ...]:
@@ -170,7 +200,11 @@ def stores() -> tuple[Store, ...]:
             )
     except OSError:
         pass  # whether it can be used shows when it is used
-    return OBJECTS, LOWERED
+    return OBJECTS, LOWERED, SIMULATOR
+
+
+def _seal(key: str, content: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + content).digest()
 
 
 def _digest(claims: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""List, measure and clear what is kept between runs: compiled objects and lowered kernels."""
+"""List, measure and clear what is kept between runs: compiled objects, lowered kernels, functions of the simulator."""
 
 from __future__ import annotations
 

@@ -5,18 +5,14 @@ Each function is an object of its own, so that whatever kernel or process was fi
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import tempfile
 import threading
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, cast
 
+from kinfolk_runtime.cache.store import SIMULATOR
 from kinfolk_runtime.simulator.fast.text import NAME, OpText
-from kinfolk_runtime.storage import storage_root
 
 ENTRY: Final = "run_workgroups"
 _FORMAT: Final = 2
@@ -78,11 +74,11 @@ class HostLibrary:
         """Return the object of one function, from disk where it is there."""
         source = module_text([text], support)
         digest = hashlib.sha256(f"{self._identity}\n{source}".encode()).hexdigest()
-        kept = storage_root() / "simulator" / digest[:2] / f"{digest[:40]}.o"
-        data = _kept(kept)
-        if data is None:
-            data = self._compiled(source)
-            _keep(kept, data)
+        kept = SIMULATOR.read(digest)
+        if kept is not None:
+            return kept[0]
+        data = self._compiled(source)
+        SIMULATOR.write(digest, data)
         return data
 
     def _compiled(self, source: str) -> bytes:
@@ -125,27 +121,3 @@ def module_text(texts: Iterable[OpText], support: Mapping[str, str]) -> str:
             (declarations.add if line.startswith("declare") else lines.append)(line)
     ending = '!0 = !{!"branch_weights", i32 1, i32 100000}'
     return "\n".join([*sorted(declarations), *lines, *bodies, ending])
-
-
-def _kept(path: Path) -> bytes | None:
-    """Return the object in a file; a file that is damaged, or none, is a miss."""
-    try:
-        whole = path.read_bytes()
-    except OSError:
-        return None
-    digest, data = whole[:32], whole[32:]
-    return data if hashlib.sha256(data).digest() == digest else None
-
-
-def _keep(path: Path, data: bytes) -> None:
-    """Write an object behind its digest, whole or not at all; a cache that cannot be written is none."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(data).digest() + data)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-            raise
