@@ -89,7 +89,8 @@ def _check_waited(wave: Wave) -> None:
     if not wave.pending or "sync" not in wave.group.sanitize:
         return
     first = wave.pending[0]
-    byte = first.allocation.begin + int(first.places[0, 0]) * first.units.dtype.itemsize
+    unit = int(first.places.flat[0]) if first.places.size else 0  # all may be outside
+    byte = first.allocation.begin + unit * first.units.dtype.itemsize
     name, element = wave.group.element_at(byte)
     more = f" and {len(wave.pending) - 1} after it" if len(wave.pending) > 1 else ""
     wave.fail(
