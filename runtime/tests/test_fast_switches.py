@@ -226,3 +226,34 @@ def test_what_is_not_looked_for_is_the_same_in_both_engines(any_toy, declare, sa
     looked_for = {kind for name in sanitizers(sanitize) for kind in (name, *ALSO.get(name, ()))}
     assert found["clean"] and set(found) - {"clean"} <= looked_for
     assert (len(found) > 1) == (sanitize != "none")
+
+
+@pytest.mark.parametrize("sanitize", ["all", "none"])
+@pytest.mark.parametrize("where", ["pointer", "view", "workgroup"])
+def test_of_lanes_whose_vectors_overlap_the_last_one_stays(any_toy, declare, where, sanitize):
+    """Lane after lane, not component after component; a race where those are looked for."""
+
+    def body(x, y):
+        t = lanes.lane_id()
+        values = memory.load(memory.offset(x, t * 2), count=2)
+        if where == "pointer":
+            memory.store(memory.offset(y, t), values)
+        elif where == "view":
+            memory.view_store(memory.bound(y, constant(2 * any_toy.wave, I32)), t, values)
+        else:
+            tile = memory.allocate(I32, 2 * any_toy.wave)
+            memory.workgroup_store(tile, t, t, offset=any_toy.wave)
+            memory.workgroup_store(tile, t, values)
+            memory.store(memory.offset(y, t), memory.workgroup_load(tile, t))
+
+    kernel = built(any_toy, body, declare("x", I32), declare("y", I32, "write"))
+    left = []
+
+    def arguments():
+        left.append(np.zeros(2 * any_toy.wave, np.int32))
+        return [np.arange(2 * any_toy.wave, dtype=np.int32), left[-1]]
+
+    fault, _ = run_both(kernel, (1, 1, 1), arguments, sanitize=sanitize)
+    assert (fault.kind if fault else None) == (None if sanitize == "none" else "race")
+    if fault is None:
+        assert left[0][: any_toy.wave].tolist() == list(range(0, 2 * any_toy.wave, 2))

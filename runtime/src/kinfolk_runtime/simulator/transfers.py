@@ -78,6 +78,8 @@ def put(
     """Store the units of `values` that are `inside`, or add them, one lane after the other."""
     _watch(w, transfer, mapped, lanes, offsets, inside)
     values = np.broadcast_to(values, offsets.shape)
+    if transfer.role == "store" and "race" not in w.group.sanitize:
+        values = settled(offsets, values, inside)
     whole = bool(inside.all())
     where, given = (offsets, values) if whole else (offsets[inside], values[inside])
     try:
@@ -93,6 +95,20 @@ def put(
         _fail_missing(w, transfer, mapped, missing, lanes, offsets, inside)
     if transfer.role == "store" and "race" in w.group.sanitize and inside.any():
         _check_kept(w, transfer, mapped, lanes, offsets, inside, values)
+
+
+def settled(places: Array, values: Array, inside: Inside | None = None) -> Array:
+    """Return units [count, lanes] in which all that go to one place are the last lane's; only those `inside` count."""
+    if len(places) == 1:
+        return values
+    there = np.ones(places.shape, np.bool_) if inside is None else inside
+    where, given = places.T[there.T][::-1], np.broadcast_to(values, places.shape).T[there.T][::-1]
+    once, first = np.unique(where, return_index=True)
+    if len(once) == len(where):
+        return values
+    result = np.array(np.broadcast_to(values, places.shape))
+    result[there] = given[first][np.searchsorted(once, places[there])]
+    return result
 
 
 def _strict(w: Wave) -> bool:
@@ -242,4 +258,4 @@ def _watch(w: Wave, transfer: Transfer, mapped: Mapped, lanes: Array, offsets: A
     raise WorkgroupsRace(mapped, met, raise_)
 
 
-__all__ = ["POISON", "Probe", "WorkgroupsRace", "fail", "fetch", "poisoned", "put"]
+__all__ = ["POISON", "Probe", "WorkgroupsRace", "fail", "fetch", "poisoned", "put", "settled"]

@@ -18,7 +18,7 @@ from kinfolk_runtime.simulator.fault import Party
 from kinfolk_runtime.simulator.races import Access, Races, Role
 from kinfolk_runtime.simulator.space import AddressSpace
 from kinfolk_runtime.simulator.traffic import Traffic
-from kinfolk_runtime.simulator.transfers import POISON, Inside, Probe, poisoned
+from kinfolk_runtime.simulator.transfers import POISON, Inside, Probe, poisoned, settled
 from kinfolk_runtime.simulator.wave import Wave, poison
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ class _Access:
             value = self._given(w, transfer.to_units(w.registers[source]), there)
             if numbers.shape[1] < value.shape[1]:
                 numbers = numbers.repeat(value.shape[1], axis=1)
-            data[numbers] = value
+            data[numbers] = value if "race" in w.group.sanitize else settled(numbers, value)
             marks[numbers] = self.marked
             if w.group.races is not None:
                 self._check_kept(w, data, numbers, value, lanes)
