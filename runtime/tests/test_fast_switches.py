@@ -213,7 +213,7 @@ def test_workgroups_on_threads_hide_no_race_and_make_none_up(any_toy, declare, r
         def arguments(table=table):
             return [table, np.zeros(200 * any_toy.wave, np.int32), np.zeros(200 * any_toy.wave, np.int32)]
 
-        fault, _ = run_both(kernel, (200, 1, 1), arguments, seed=seed, threads=3)
+        fault, _ = run_both(kernel, (200, 1, 1), arguments, seed=seed, threads=3, sanitize="race")
         assert (fault.kind if fault else None) == ("race" if shared else None)
 
 
