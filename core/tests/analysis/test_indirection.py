@@ -141,19 +141,109 @@ def test_what_loops_carry_and_count_is_followed():
     [one] = carried(lambda ids, n: memory.load(ids), lambda values, loaded, n: values[1])
     assert one.missing == ("low", "high")
 
-    def counted(lower):
+    def counted(lower, upper):
         def body(ids, x, y, n):
             def turn(i, values):
                 memory.store(memory.offset(x, i), i)
                 return []
 
-            control.for_range(lower(ids, n), memory.load(ids), 1, [], turn)
+            loaded = memory.load(ids)
+            control.for_range(lower(loaded, n), upper(loaded, n), 1, [], turn)
 
-        return found(body)
+        result = found(body)
+        return result[0].missing if result else None
 
-    assert counted(lambda ids, n: n) == ()
-    [one] = counted(lambda ids, n: memory.load(ids))
-    assert one.missing == ("low",)
+    assert counted(lambda v, n: n, arithmetic.smin) is None
+    assert counted(lambda v, n: n, lambda v, n: v) == ("high",)
+    assert counted(lambda v, n: v, arithmetic.smin) == ("low",)
+    assert counted(arithmetic.smax, lambda v, n: arithmetic.smax(v, n) + 16) == ("high",)
+
+
+@pytest.mark.parametrize("rounds", range(1, 6))
+@pytest.mark.parametrize("checked", [True, False])
+def test_what_a_loop_carries_for_some_rounds_is_followed(rounds, checked):
+    """Each round hands a loaded value to the next carried one; the last of them is the address behind the loop."""
+
+    def body(ids, x, y, n):
+        def turn(i, values):
+            loaded = memory.load(ids)
+            return [*values[1:], arithmetic.umin(loaded, n) if checked else loaded]
+
+        first, *_ = control.for_range(0, n, 1, [n] * rounds, turn)
+        memory.store(memory.offset(x, first), n)
+
+    assert len(found(body)) == (0 if checked else 1)
+
+
+OF_ANOTHER_LANE = {
+    "exchanged": lambda v: lanes.shuffle_xor(v, mask=1),
+    "of the first lane": lanes.first_lane,
+}
+
+
+@pytest.mark.parametrize("moved", OF_ANOTHER_LANE.values(), ids=OF_ANOTHER_LANE.keys())
+def test_a_check_on_this_lane_is_none_of_what_another_lane_holds(moved):
+    def selected(v, n):
+        return arithmetic.select(between(v, n), moved(v), zero())
+
+    def selected_alike_everywhere(v, n):
+        return arithmetic.select(lanes.any_lane((v < 0) | (v >= n)), zero(), moved(v))
+
+    def selected_after(v, n):
+        other = moved(v)
+        return arithmetic.select(between(other, n), other, zero())
+
+    assert read(selected) == ("low", "high")
+    assert read(selected_alike_everywhere) is None and read(selected_after) is None
+
+    def branches(ids, x, y, n, before):
+        value = memory.load(ids)
+        early = moved(value)
+        control.if_else(
+            between(value, n), lambda: memory.store(memory.offset(x, early if before else moved(value)), n) or ()
+        )
+
+    assert found(lambda *given: branches(*given, before=False)) == ()
+    assert len(found(lambda *given: branches(*given, before=True))) == 1
+
+
+def test_a_check_of_the_first_lane_is_none_of_the_others():
+    def checked(v, n):
+        return arithmetic.select(between(lanes.first_lane(v), n), v, zero())
+
+    assert read(checked) == ("low", "high")
+
+
+def test_a_branch_that_no_wrong_lane_takes():
+    """Where no lane is wrong all are right; where some lane is right others may be wrong."""
+
+    def body(ids, x, y, n, right):
+        value = memory.load(ids)
+
+        def use():
+            return memory.store(memory.offset(x, value), n) or ()
+
+        if right:
+            control.if_else(lanes.any_lane((value < 0) | (value >= n)), tuple, use)
+        else:
+            control.if_else(lanes.any_lane(between(value, n)), use)
+
+    assert found(lambda *given: body(*given, right=True)) == ()
+    assert len(found(lambda *given: body(*given, right=False))) == 1
+
+
+MOVES = {
+    **OF_ANOTHER_LANE,
+    "claimed uniform": lanes.uniform,
+    "hidden from the compiler": control.opaque,
+}
+
+
+@pytest.mark.parametrize("moved", MOVES.values(), ids=MOVES.keys())
+def test_a_clamp_lasts_while_a_value_moves(moved):
+    assert read(lambda v, n: arithmetic.smax(moved(arithmetic.smin(v, n)), zero())) is None
+    assert read(lambda v, n: moved(arithmetic.smin(v, n))) == ("low",)
+    assert read(lambda v, n: moved(arithmetic.smax(v, zero()))) == ("high",)
 
 
 @pytest.mark.parametrize("checks", [True, False])

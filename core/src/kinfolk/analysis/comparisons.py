@@ -16,11 +16,15 @@ BOTH: Final[Side] = "both"
 
 @attrs.frozen(eq=False)
 class Fact:
-    """`value` is bounded on a side by `by`: on both where an unsigned number is below it, or equal to it."""
+    """`value` is bounded on a side by `by`: on both where an unsigned number is below it, or equal to it.
+
+    `everywhere`: on all active lanes at once, so that it is known of what comes from another lane too.
+    """
 
     value: Value
     side: Side
     by: Value
+    everywhere: bool = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Fact) and self._key() == other._key()
@@ -28,8 +32,8 @@ class Fact:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def _key(self) -> tuple[int, Side, int]:
-        return id(self.value), self.side, id(self.by)
+    def _key(self) -> tuple[int, Side, int, bool]:
+        return id(self.value), self.side, id(self.by), self.everywhere
 
 
 Facts = frozenset[Fact]
@@ -58,10 +62,15 @@ def facts_of(condition: Value, holds: bool) -> Facts:
                 if _is_true(other):
                     return facts_of(one, not holds)
             return frozenset()
-        case "core.uniform" | "core.opaque":
-            return facts_of(made.operands[0], holds)
+        case "core.any_lane" if not holds:
+            return everywhere(facts_of(made.operands[0], False))
         case _:
             return frozenset()
+
+
+def everywhere(facts: Facts) -> Facts:
+    """Return facts of which is known that they hold on all active lanes or on none."""
+    return frozenset(attrs.evolve(fact, everywhere=True) for fact in facts)
 
 
 def _compared(predicate: str, op: Operation) -> Facts:
@@ -87,7 +96,7 @@ def _through(fact: Fact) -> list[Fact]:
     """Return a fact, and the same of what its value is a copy of: a claim of uniformity changes nothing."""
     facts = [fact]
     made = fact.value.defining_op
-    while made is not None and made.name in ("core.uniform", "core.opaque", "core.first_lane"):
+    while made is not None and made.name in ("core.uniform", "core.opaque"):
         facts.append(Fact(made.operands[0], fact.side, fact.by))
         made = made.operands[0].defining_op
     return facts

@@ -14,8 +14,8 @@ from typing import Final
 
 import attrs
 
-from kinfolk.analysis.comparisons import BOTH, HIGH, LOW, Facts, Side, facts_of
-from kinfolk.ir.meaning import Control, MemoryAccess
+from kinfolk.analysis.comparisons import BOTH, HIGH, LOW, Facts, Side, everywhere, facts_of
+from kinfolk.ir.meaning import Control, LanePermutation, MemoryAccess, ScheduleMarker
 from kinfolk.ir.types import BufferType, PointerType, ScalarType
 from kinfolk.ir.value import Kernel, Operation, Region, Value
 
@@ -149,7 +149,8 @@ class _Analysis:
                         self._state(value, self._around[op])
             result = [one for op in self._kernel.walk() for one in self._of(op)]
             again = {value: self._carried(value) for value in list(self._assumed)}
-            if all(_same(self._assumed[value], state) for value, state in again.items()):
+            new = len(self._assumed) > len(again)  # assumed on the way, and not judged yet
+            if not new and all(_same(self._assumed[value], state) for value, state in again.items()):
                 return tuple(result)
             self._assumed.update(again)
 
@@ -220,8 +221,9 @@ class _Analysis:
         if loop is None:
             assert isinstance(value.owner, Region)
             loop = self._loops[value.owner]
-            if value.index == 0:  # the counter: its upper bound is one
-                return State(self._state(loop.operands[0], self._around[loop]).low, None)
+            if value.index == 0:  # the counter
+                lower, upper = (self._state(bound, self._around[loop]) for bound in loop.operands[:2])
+                return State(lower.low, upper.high)
             index = value.index - 1
         else:
             index = value.index
@@ -248,7 +250,12 @@ class _Analysis:
             return _joined(
                 [self._state(one, facts | facts_of(condition, side)) for one, side in ((a, True), (b, False))]
             )
+        if isinstance(op.definition.meaning, LanePermutation):
+            # What is known of a value on this lane is not known of it on another, but for where that one ran too.
+            facts = (facts & self._around[op]) | {fact for fact in facts if fact.everywhere}
         states = [self._state(operand, facts) for operand in op.operands]
+        if _passes_on(op):
+            return _joined(states)
         match op.name:
             case "core.smin":
                 return State(_either(states[0].low, states[1].low), _least(states[0].high, states[1].high))
@@ -276,6 +283,13 @@ class _Analysis:
                 whole = _joined(states)
                 chain = _either(whole.low, whole.high)
                 return State(chain, chain)
+
+
+def _passes_on(op: Operation) -> bool:
+    """Whether results are operands as they are, of whatever lane."""
+    meaning = op.definition.meaning
+    uniform = isinstance(meaning, Control) and meaning.kind == "uniform"
+    return uniform or isinstance(meaning, (LanePermutation, ScheduleMarker))
 
 
 def _leads_to_an_address(value: Value) -> bool:
@@ -332,8 +346,8 @@ def _of_a_view_that_is_not_empty(size: Value) -> Facts:
         return frozenset()
     condition, a, b = made.operands
     if _is_zero(b):
-        return facts_of(condition, True)
-    return facts_of(condition, False) if _is_zero(a) else frozenset()
+        return everywhere(facts_of(condition, True))  # a view is one on all lanes
+    return everywhere(facts_of(condition, False)) if _is_zero(a) else frozenset()
 
 
 def _scales(op: Operation) -> bool:
