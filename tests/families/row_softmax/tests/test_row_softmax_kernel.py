@@ -150,9 +150,9 @@ def test_a_planted_fault_is_seen(monkeypatch, owner, name, fault, seen):
 
 
 @pytest.mark.simulate
-def test_a_missing_barrier_is_seen_when_waves_run_in_order(monkeypatch):
+def test_a_missing_barrier_is_a_race(monkeypatch):
     monkeypatch.setattr(control, "barrier", lambda: None)
-    with pytest.raises(SimulationError, match="no wave has written"):
+    with pytest.raises(SimulationError, match="with no barrier between"):
         run(only="unit")
 
 
