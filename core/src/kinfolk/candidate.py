@@ -12,6 +12,7 @@ from kinfolk.expr import Expr, Scope, const
 from kinfolk.fields import ExactInt, ExactStr, FieldTypeError, FieldValueError, TupleOf, shown
 from kinfolk.plugins.containment import WrongAnswerError, bounded, contained
 from kinfolk.refusal import Limit, Refusal, unmet
+from kinfolk.schedule import ScheduleSpace
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -69,6 +70,8 @@ class Candidate:
     Lower `priority` is preferred, then the name decides. `plan(request, arch)` gives launches, bindings, contents and
     outputs; dispatch fills in the rest. A launch field that it reads in Python, rather than through an Expr, makes the
     selection hold for that one value only. `min_llvm` is the rank of the oldest flavor the candidate takes.
+    `schedules` says which fields of which specs a search may set: where one was stored for an instance, target and
+    flavor, core puts it in place of what `plan` and `specs` name.
     """
 
     name: str = attrs.field(validator=_NAME)
@@ -79,14 +82,48 @@ class Candidate:
     specs: Callable[[Arch, str], Iterable[Spec]] = attrs.field(validator=attrs.validators.is_callable())
     min_llvm: int = attrs.field(default=20, validator=ExactInt(1, 1000))
     notes: tuple[Note, ...] = attrs.field(default=(), validator=TupleOf(attrs.validators.instance_of(Note)))
+    schedules: tuple[ScheduleSpace, ...] = attrs.field(
+        default=(), validator=TupleOf(attrs.validators.instance_of(ScheduleSpace))
+    )
 
-    def planned(self, request: Request, arch: Arch) -> Plan:
-        """Return the plan of a request; HookFault where it fails, or gives none."""
-        return contained(self.plugin, f"Candidate.plan of {self.name}", self.plan, request, arch, take=_plan)
+    def planned(self, request: Request, arch: Arch, flavor: str) -> Plan:
+        """Return the plan of a request, its specs with stored schedules; HookFault where it fails, or gives none."""
+        plan = contained(self.plugin, f"Candidate.plan of {self.name}", self.plan, request, arch, take=_plan)
+        return self.with_schedules(plan, arch, flavor)
+
+    def with_schedules(self, plan: Plan, arch: Arch, flavor: str) -> Plan:
+        """Return a plan with the schedules that are stored for its specs."""
+        if not self.schedules:
+            return plan
+        launches = tuple(attrs.evolve(each, spec=self.tuned(each.spec, arch, flavor)) for each in plan.launches)
+        return attrs.evolve(plan, launches=launches)
 
     def spec_space(self, arch: Arch, flavor: str) -> tuple[Spec, ...]:
         """Return every spec that a plan can name on an arch; HookFault where `specs` fails or gives something else."""
+        specs = self.default_specs(arch, flavor)
+        return tuple(self.tuned(spec, arch, flavor) for spec in specs)
+
+    def default_specs(self, arch: Arch, flavor: str) -> tuple[Spec, ...]:
+        """Return the same as `spec_space`, with no stored schedule."""
         return contained(self.plugin, f"Candidate.specs of {self.name}", self.specs, arch, flavor, take=_specs)
+
+    def schedules_of(self, spec: Spec) -> ScheduleSpace | None:
+        """Return the schedule space of a spec's class; None where its candidate declares none."""
+        return next((each for each in self.schedules if each.covers(spec)), None)
+
+    def tuned(self, spec: Spec, arch: Arch, flavor: str) -> Spec:
+        """Return a spec with the schedule that is stored for it, or as it is."""
+        space = self.schedules_of(spec)
+        return spec if space is None else space.tuned(spec, arch, flavor)
+
+    def untuned(self, plan: Plan, arch: Arch, flavor: str) -> tuple[str, ...]:
+        """Return a note for each class of spec in a plan that has a schedule space and no stored schedule."""
+        specs = [(each.spec, space) for each in plan.launches if (space := self.schedules_of(each.spec))]
+        names = [type(spec).__name__ for spec, space in specs if space.stored(spec, arch, flavor) is None]
+        return tuple(
+            f"no schedule is stored of this {name} for {arch.name} and {flavor}, its default is used"
+            for name in dict.fromkeys(names)
+        )
 
     def unmet(self, limits: Iterable[Limit], request: object, arch: object) -> tuple[Refusal, ...]:
         """Return this candidate's plugin's refusals for the limits that do not hold."""

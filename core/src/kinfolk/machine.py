@@ -113,6 +113,7 @@ class Machine:
     `target(data)` returns the processor that assembly text or a code object is for, None for a file of another kind.
     `read(data, disassembly, given, arch)` returns its kernels: of assembly text, whose disassembly is None, or of an
     object with what `llvm-objdump -d` says of it. `given` are figures that stand in place of those in the file.
+    `spare_registers(figures, arch)` returns how many more registers a wave could take before fewer waves fit.
     Its scheduling model in LLVM counts `clocks_per_cycle` clocks as one cycle; a wave is on one of `simds` units.
     """
 
@@ -121,3 +122,4 @@ class Machine:
     clocks_per_cycle: int
     target: Callable[[bytes], str | None]
     read: Callable[[bytes, str | None, Mapping[str, int], Arch], tuple[MachineFunction, ...]]
+    spare_registers: Callable[[Mapping[str, int], Arch], int]

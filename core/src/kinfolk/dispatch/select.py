@@ -110,13 +110,13 @@ def _verdict(composition: Composed, request: Request, flavor: Flavor, candidate:
         if old or _certain(candidate, request, observer.observations[before:]):
             observer.settled(before)
         return Verdict(candidate=candidate, plan=None, refusals=tuple(refusals), notes=())
-    plan = completed(_planned(candidate, request, arch), composition, candidate, flavor)
+    plan = completed(_planned(candidate, request, arch, flavor), composition, candidate, flavor)
     for spec in dict.fromkeys(launch.spec for launch in plan.launches):
         refusals += composition.validate_spec(spec)
     refusals += composition.admit(request, candidate, plan)
     if refusals:
         return Verdict(candidate=candidate, plan=plan, refusals=tuple(refusals), notes=())
-    notes = candidate.notes_for(request, arch)
+    notes = candidate.notes_for(request, arch) + candidate.untuned(plan, arch, flavor.name)
     noted = attrs.evolve(plan, notes=plan.notes + notes) if notes else plan
     return Verdict(candidate=candidate, plan=noted, refusals=(), notes=notes)
 
@@ -128,10 +128,10 @@ def _certain(candidate: Candidate, request: Request, seen: Sequence[Observation]
     return any(each.value is False and each.expr in conditions and not reads(each.expr, launch) for each in seen)
 
 
-def _planned(candidate: Candidate, request: Request, arch: Arch) -> Plan:
+def _planned(candidate: Candidate, request: Request, arch: Arch, flavor: Flavor) -> Plan:
     """Return the candidate's plan; raise PluginError where it fails on a request that its capability takes."""
     try:
-        return candidate.planned(request, arch)
+        return candidate.planned(request, arch, flavor.name)
     except PluginError as error:
         plain = getattr(request, "__kinfolk_request__", request)
         error.add_note(f"{candidate.name} declares that it takes {shown(plain, 1000)}, and failed to plan it")

@@ -182,7 +182,7 @@ def _forked(
         return
     request = _stand_in(composition.request_type, assumed)
     try:
-        plan = _planned(candidate, request, composition)
+        plan = candidate.with_schedules(_planned(candidate, request, composition), composition.arch, flavor)
         plan = completed(plan, composition, candidate, flavor_named(flavor))
         specs = dict.fromkeys(launch.spec for launch in plan.launches)
         judged = [refusal for spec in specs for refusal in composition.validate_spec(spec)]

@@ -148,7 +148,7 @@ def _print_json(checked: Checked) -> None:
         {
             "schema": SCHEMA,
             "status": "pass" if checked.passed else "fail",
-            "compared": {kind: checked.compared(kind) for kind in KINDS},
+            "compared": {kind: checked.compared(kind) for kind in (*KINDS, "schedules")},
             "lanes": [
                 {
                     "family": lane.family,
@@ -176,6 +176,8 @@ def _print(checked: Checked) -> None:
     for sentence in told(checked.findings):
         say(sentence)
     digests, figures = checked.compared("digests"), checked.compared("figures")
+    schedules = checked.compared("schedules")
     found = len(checked.findings)
     verdict = "pass" if checked.passed else f"fail, {found} finding{'' if found == 1 else 's'}"
-    say(f"{verdict}: {digests} kernels by their digests, {figures} by their figures")
+    searched = f", {schedules} by their stored schedules" if schedules else ""
+    say(f"{verdict}: {digests} kernels by their digests, {figures} by their figures{searched}")

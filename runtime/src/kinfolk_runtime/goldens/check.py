@@ -14,6 +14,7 @@ from kinfolk_runtime.goldens.document import KINDS, GoldenError, Kind, Section
 from kinfolk_runtime.goldens.ledger import Ledger
 from kinfolk_runtime.goldens.place import LEDGER, Place
 from kinfolk_runtime.goldens.present import Fault, Present, emitted, measured
+from kinfolk_runtime.goldens.schedules import faults_of, stored
 from kinfolk_runtime.toolchains.base import Toolchain
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Lane:
 
     family: str
     arch: str
-    kind: Kind
+    kind: Kind | Literal["schedules"]
     section: str
     rows: int
     state: State
@@ -86,7 +87,7 @@ class Checked:
     findings: list[Finding] = attrs.field(factory=list[Finding])
     notes: list[str] = attrs.field(factory=list[str])
 
-    def compared(self, kind: Kind) -> int:
+    def compared(self, kind: Kind | Literal["schedules"]) -> int:
         """Return how many rows of a kind were compared with blessed ones."""
         return sum(lane.rows for lane in self.lanes if lane.kind == kind and lane.state in ("as blessed", "differs"))
 
@@ -168,12 +169,13 @@ class _Pair:
         now = self._digests(blessed["digests"])
         unmoved = {each for each in now if self._stands("digests", each)}
         self._figures(blessed["figures"], {flavor: now[flavor] for flavor in unmoved})
+        self._schedules()
 
     def _stands(self, kind: Kind, section: str) -> bool:
         """Return whether nothing was found in a section."""
         return all(finding.where != self._where(kind, section) for finding in self.checked.findings)
 
-    def _where(self, kind: Kind, section: str = "") -> Where:
+    def _where(self, kind: Kind | Literal["schedules"], section: str = "") -> Where:
         return Where(kind=kind, family=self.place.family, arch=self.composition.arch.name, section=section)
 
     def _find(self, code: str, where: Where, what: str, **about: Any) -> None:
@@ -235,6 +237,25 @@ class _Pair:
                 where = self._where("figures", section)
                 self._fresh(blessed[section], now.get(section.partition(" ")[0]), where)
                 self._lane(where, len(blessed[section].rows), "not here")
+
+    def _schedules(self) -> None:
+        """Measure the stored schedules of every flavor again, by the build that scored them where it is here."""
+        for flavor in (flavor.name for flavor in flavors()):
+            entries = stored(self.composition, flavor)
+            lanes = [toolchain for _, of, toolchain in self.host.lanes() if of == flavor]
+            if not entries:
+                continue
+            where = self._where("schedules", flavor)
+            self.step(str(where))
+            if not lanes:
+                self._lane(where, len(entries), "not here")
+                continue
+            builds = {entry.build for entry in entries}
+            toolchain = next((each for each in lanes if each.build in builds), lanes[0])
+            before = len(self.checked.findings)
+            for fault in faults_of(self.composition, flavor, entries, toolchain):
+                self._find(fault.code, where, fault.what, symbol=fault.symbol, mend=f"Search again: {where.command}")
+            self._lane(where, len(entries), "as blessed" if len(self.checked.findings) == before else "differs")
 
     def _present(self, where: Where, ask: Callable[[], Present]) -> Present:
         try:

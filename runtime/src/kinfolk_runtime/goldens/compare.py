@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
 from kinfolk.refusal import Refusal
 from kinfolk_runtime.goldens.document import Kind, Row, Section
 
-NOUNS: Final[dict[Kind, str]] = {"digests": "digest", "figures": "figure"}
+NOUNS: Final[dict[str, str]] = {"digests": "digest", "figures": "figure"}
 STUCK: Final = {
     "digests.error": "Nothing can be blessed before this is mended.",
     "figures.error": "Nothing can be blessed before this is mended.",
@@ -36,7 +36,7 @@ class Where:
     No family, or no arch, means all of them.
     """
 
-    kind: Kind
+    kind: Kind | Literal["schedules"]
     family: str = ""
     arch: str = ""
     section: str = ""
@@ -44,6 +44,8 @@ class Where:
     @property
     def command(self) -> str:
         """The command that blesses it."""
+        if self.kind == "schedules":
+            return " ".join(filter(None, ("kinfolk tune", self.family, f"--arch {self.arch}")))
         verb = "golden bless" if self.kind == "digests" else "resources"
         arch = f"--arch {self.arch}" if self.arch else ""
         flag = "--bless" if self.kind == "figures" else ""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kinfolk.arch import Arch
     from kinfolk.plugins.composition import Composition
     from kinfolk.spec import Spec
+    from kinfolk.usage import Usage
     from kinfolk_runtime.toolchains.base import Toolchain
 
 HEADS: Final = 64
@@ -70,7 +71,8 @@ class Part:
 class InspectedKernel:
     """A kernel's figures and its main loop, once as in most rounds (`hot`) and once with every block (`every`).
 
-    `waves` of a workgroup do `work` together in a round; `simds` of them run at a time.
+    `waves` of a workgroup do `work` together in a round; `simds` of them run at a time. `usage` is what gates judge, of
+    a kernel that was compiled here.
     """
 
     symbol: str
@@ -84,6 +86,7 @@ class InspectedKernel:
     loop: Loop | None
     hot: Part | None
     every: Part | None
+    usage: Usage | None = attrs.field(default=None, repr=False)
 
     def per_token(self, clocks: float | None) -> float | None:
         """Return clocks of a compute unit per token and 64 heads, from clocks of a wave and round.
@@ -155,7 +158,7 @@ def inspect_spec(
     functions = arch.machine_code((compiled.assembly or "").encode(), given=figures)
     [function] = [each for each in functions if each.symbol == module.symbol]
     found = inspect_function(function, arch, work=spec.work_per_round(), rule="named", mca=mca)
-    return attrs.evolve(found, spec_digest=spec.digest(), scratch_ops=usage.scratch_ops)
+    return attrs.evolve(found, spec_digest=spec.digest(), scratch_ops=usage.scratch_ops, usage=usage)
 
 
 def inspect_function(

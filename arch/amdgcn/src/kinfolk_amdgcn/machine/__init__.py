@@ -20,7 +20,14 @@ _ELF: Final = b"\x7fELF"
 
 def machine(simds: int) -> Machine:
     """Return how machine code of an AMD arch with so many SIMDs to a compute unit is read."""
-    return Machine(triple=TRIPLE, simds=simds, clocks_per_cycle=costs.CLOCKS_PER_CYCLE, target=target, read=read)
+    return Machine(
+        triple=TRIPLE,
+        simds=simds,
+        clocks_per_cycle=costs.CLOCKS_PER_CYCLE,
+        target=target,
+        read=read,
+        spare_registers=spare_registers,
+    )
 
 
 def target(data: bytes) -> str | None:
@@ -49,6 +56,13 @@ def read(data: bytes, disassembly: str | None, given: Mapping[str, int], arch: A
         )
         for listing in listings
     )
+
+
+def spare_registers(figures: Mapping[str, int], arch: Arch) -> int:
+    """Return how many more vector and accumulation registers a wave could take before fewer waves fit a SIMD."""
+    limits = wave_limits(arch)
+    share = limits.vgprs_per_simd // max(1, figures["waves_per_simd"])
+    return min(share, arch.vgprs_per_wave) - figures["vgpr"] - figures["agpr"]
 
 
 def _blocks(listing: Listing, arch: Arch) -> tuple[Block, ...]:
