@@ -48,11 +48,12 @@ class Pending(Refusal):
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """The plan of a candidate where `when` holds, and what it is judged by there, in order."""
+    """The plan of a candidate where `when` holds, what it is judged by there, in order, and what to know of it."""
 
     when: Expr
     plan: Plan
     judged: tuple[Refusal, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def refused(self) -> bool:
@@ -195,7 +196,8 @@ def _forked(
         else:
             branches = [assumed.with_truth(asked, truth) for truth in (True, False)]
     else:
-        yield Case(when=assumed.when, plan=plan, judged=tuple(judged))
+        notes = candidate.untuned(plan, composition.arch, flavor)
+        yield Case(when=assumed.when, plan=plan, judged=tuple(judged), notes=notes)
         return
     for branch in branches:
         yield from _forked(composition, candidate, flavor, fixed, branch)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from kinfolk.candidate import Candidate
-from kinfolk.expr import Expr, Scope
+from kinfolk.candidate import Candidate, Note
+from kinfolk.expr import Expr, Scope, any_of
 from kinfolk.expr.node import Fact
 from kinfolk.flavor import flavor_named
 from kinfolk.record import encode, fields_of
@@ -197,9 +197,15 @@ def _candidate_data(
             *(refusal_data(refusal) for refusal in too_old(candidate, flavor_named(flavor))),
             *(limit_data(limit, candidate.plugin, scope) for limit in candidate.capability),
         ],
-        "notes": [note_data(note) for note in candidate.notes],
+        "notes": [note_data(note) for note in (*candidate.notes, *_notes_of_cases(found))],
         "cases": [_case_data(case, plans, scope) for case in found],
     }
+
+
+def _notes_of_cases(found: tuple[Case, ...]) -> Iterator[Note]:
+    """Yield what is to be known of some cases, where those hold."""
+    for text in dict.fromkeys(text for case in found for text in case.notes):
+        yield Note(text, when=any_of(*(case.when for case in found if text in case.notes)))
 
 
 def _case_data(case: Case, plans: list[dict[str, Any]], scope: Scope) -> dict[str, Any]:
