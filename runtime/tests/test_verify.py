@@ -354,6 +354,20 @@ def test_a_missing_barrier_is_a_race_in_every_order(run):
     assert "[race]" in message and "the other party: " in message
 
 
+def test_what_no_launch_writes_is_a_finding_by_name_and_place(run):
+    """Also where what was there happens to be right."""
+    report = run(Family(first=2))
+    for scenario in report.scenarios:
+        size = scenario.outputs[0].elements
+        [finding] = [one for one in scenario.findings if one.code == "unwritten"]
+        left = min(2, size)
+        assert finding.output == "y"
+        assert finding.message.startswith(f"no launch writes {left} of {size} elements, the first at (0,)")
+    silent = run(Family(first=2), sanitize="race")
+    assert not [one for scenario in silent.scenarios for one in scenario.findings if one.code == "unwritten"]
+    assert not [one for scenario in run(Family()).scenarios for one in scenario.findings]
+
+
 def test_a_finding_of_every_order_is_one_and_names_them_all(run):
     report = run(Family(error=1e-5), order_seeds=[0, 5])
     [finding] = report.scenarios[0].findings

@@ -1,7 +1,7 @@
 """Steps of loads that go from global straight to workgroup memory, and of the wait for them.
 
-A staging reads at once and delivers late: until the wave has waited for it, its place in workgroup memory counts as
-never written, so that a read before the wait is a fault of initialisation.
+A staging reads at once and delivers late: until the wave has waited for it, its place in workgroup memory is in flight,
+which nobody may touch (a race), and counts as never written.
 """
 
 from __future__ import annotations
