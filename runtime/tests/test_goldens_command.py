@@ -46,7 +46,7 @@ def test_the_command_checks(shop, command):
     result = command(golden, "check", "reel", "--arch", "sheet", "--json")
     document = json.loads(result.stdout)
     assert (result.exit_code, document["schema"], document["status"]) == (1, "kinfolk.golden/1", "fail")
-    assert document["compared"] == {"digests": 6, "figures": 6}
+    assert document["compared"] == {"digests": 6, "figures": 6, "schedules": 0}
     assert {row["code"] for row in document["refusals"]} == {"figures.moved"}
     assert {lane["state"] for lane in document["lanes"]} == {"as blessed", "differs"}
     assert "fail, 6 findings" in command(golden, "check").stdout
