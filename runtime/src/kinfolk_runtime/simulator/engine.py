@@ -183,21 +183,22 @@ class Simulator:
         The workgroups before it are run again, one after the other, so that memory is what it would be there.
         """
         stopped = self._on_fast(launch, prepared, 0, len(launch.places), in_order=False)
+        passed: set[int] = set()
         while stopped is not None:
             launch.begin_anew()
-            number, stopped_at = stopped.number, stopped
-            stopped = self._on_fast(launch, prepared, 0, number)
-            if stopped is not None:
+            earlier = self._on_fast(launch, prepared, 0, stopped.number)
+            if earlier is not None:
+                if earlier.number in passed:
+                    raise _disagreement(launch, earlier)
+                stopped = earlier
                 continue
-            self._run_reference(launch, number, 1)
+            self._run_reference(launch, stopped.number, 1)
+            passed.add(stopped.number)
             # Of two workgroups that race, the later one in order is at fault; on threads the other one may stop.
-            stopped = self._on_fast(launch, prepared, number + 1, len(launch.places)) if launch.traffic else None
-            if stopped is None:
-                where = stopped_at.op.name if stopped_at.op else "its end"
-                raise InternalError(
-                    f"{launch.kernel.name}: the engines disagree: the fast one stops workgroup "
-                    f"{launch.place(number)}, wave {stopped_at.wave} at {where}, the reference finds no fault"
-                )
+            later = self._on_fast(launch, prepared, stopped.number + 1, len(launch.places)) if launch.traffic else None
+            if later is None:
+                raise _disagreement(launch, stopped)
+            stopped = later
 
     def _on_fast(
         self, launch: _Launch, prepared: Prepared, begin: int, end: int, in_order: bool = True
@@ -254,6 +255,14 @@ class Simulator:
         if kernel not in self._programs:
             self._programs[kernel] = Program(kernel, self.sanitize)
         return self._programs[kernel]
+
+
+def _disagreement(launch: _Launch, stopped: Stopped) -> InternalError:
+    where = stopped.op.name if stopped.op else "its end"
+    return InternalError(
+        f"{launch.kernel.name}: the engines disagree: the fast one stops workgroup {launch.place(stopped.number)}, "
+        f"wave {stopped.wave} at {where}, the reference finds no fault"
+    )
 
 
 def _in_order(kernel: Kernel, arguments: Sequence[Given] | Mapping[str, Given]) -> Sequence[Given]:
