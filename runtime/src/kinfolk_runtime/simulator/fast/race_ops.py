@@ -13,18 +13,14 @@ from kinfolk.ir.value import Kernel
 from kinfolk_runtime.simulator.fast.checks import Checks
 from kinfolk_runtime.simulator.fast.layout import (
     ADDRESSES,
-    END,
     GRANULE,
     GROUP,
-    RANGE_COUNT,
-    RANGE_WORDS,
-    RANGES,
     SCRATCH,
-    START,
     TRAFFIC,
 )
 from kinfolk_runtime.simulator.fast.memory_ops import Moved
 from kinfolk_runtime.simulator.fast.staging_ops import source_of
+from kinfolk_runtime.simulator.fast.support import range_at
 from kinfolk_runtime.simulator.sanitizers import Sanitizer
 from kinfolk_runtime.simulator.traffic import ADDED, LOADED, SEVERAL, STORED
 
@@ -157,32 +153,7 @@ find:
   %group.at = getelementptr i64, ptr %c, i64 {GROUP}
   %group = load i64, ptr %group.at
   %me = trunc i64 %group to i32
-  %count.at = getelementptr i64, ptr %record, i64 {RANGE_COUNT}
-  %count = load i64, ptr %count.at
-  %ranges.at = getelementptr i64, ptr %record, i64 {RANGES}
-  %ranges = load ptr, ptr %ranges.at
-  %end = add i64 %offset, %bytes
-  br label %next
-next:
-  %n = phi i64 [0, %find], [%n2, %other]
-  %more = icmp ult i64 %n, %count
-  br i1 %more, label %look, label %fine
-look:
-  %at = mul i64 %n, {8 * RANGE_WORDS}
-  %range = getelementptr i8, ptr %ranges, i64 %at
-  %low.at = getelementptr i64, ptr %range, i64 {START}
-  %low = load i64, ptr %low.at
-  %high.at = getelementptr i64, ptr %range, i64 {END}
-  %high = load i64, ptr %high.at
-  %above = icmp sge i64 %offset, %low
-  %below = icmp sle i64 %end, %high
-  %inside = and i1 %above, %below
-  br i1 %inside, label %found, label %other
-other:
-  %n2 = add i64 %n, 1
-  br label %next
-found:
-  %words.at = getelementptr i64, ptr %range, i64 {TRAFFIC}
+{range_at("%bytes", "find", "fine")}  %words.at = getelementptr i64, ptr %range, i64 {TRAFFIC}
   %loaded = load ptr, ptr %words.at
   %size = sub i64 %high, %low
   %less = sub i64 %granule, 1

@@ -34,15 +34,17 @@ from kinfolk_runtime.simulator.fast.layout import (
     VIEW_BASE,
     VIEW_SIZE,
 )
+from kinfolk_runtime.simulator.space import SLOT_BITS
 from kinfolk_runtime.simulator.traffic import ADDED, LOADED, STORED
+from kinfolk_runtime.simulator.transfers import POISON
 
 LOAD, STORE, ADD_I32, ADD_F32, COMPARE = 0, 1, 2, 3, 4
 """What an access does. Comparing fails where a unit does not hold the data; it asks nothing else."""
-_POISON: Final = int.from_bytes(bytes([0xA5] * 8), "little", signed=True)
+_POISON: Final = int.from_bytes(bytes([POISON] * 8), "little", signed=True)
 
 _FIND = f"""
 define internal ptr @find(ptr %c, i64 %address) {{
-  %number = lshr i64 %address, 40
+  %number = lshr i64 %address, {SLOT_BITS}
   %index = sub i64 %number, 1
   %count.at = getelementptr i64, ptr %c, i64 {BUFFER_COUNT}
   %count = load i64, ptr %count.at
@@ -73,18 +75,22 @@ no:
 }}
 """
 
-_SPOT = f"""
-define internal ptr @spot(ptr %record, i64 %offset, i64 %unit, ptr %marks) {{
-  %count.at = getelementptr i64, ptr %record, i64 {RANGE_COUNT}
+
+def range_at(size: str, before: str, nowhere: str) -> str:
+    """Return the text that finds the `%range` of `%record` with `size` bytes at `%offset`, and goes on at `found`.
+
+    `before` is the block it stands in; where no range has all of the bytes it goes to `nowhere`.
+    """
+    return f"""  %count.at = getelementptr i64, ptr %record, i64 {RANGE_COUNT}
   %count = load i64, ptr %count.at
   %ranges.at = getelementptr i64, ptr %record, i64 {RANGES}
   %ranges = load ptr, ptr %ranges.at
-  %end = add i64 %offset, %unit
+  %end = add i64 %offset, {size}
   br label %next
 next:
-  %n = phi i64 [0, %0], [%n2, %other]
+  %n = phi i64 [0, %{before}], [%n2, %other]
   %more = icmp ult i64 %n, %count
-  br i1 %more, label %look, label %nowhere
+  br i1 %more, label %look, label %{nowhere}
 look:
   %at = mul i64 %n, {8 * RANGE_WORDS}
   %range = getelementptr i8, ptr %ranges, i64 %at
@@ -100,7 +106,12 @@ other:
   %n2 = add i64 %n, 1
   br label %next
 found:
-  %inner = sub i64 %offset, %low
+"""
+
+
+_SPOT = f"""
+define internal ptr @spot(ptr %record, i64 %offset, i64 %unit, ptr %marks) {{
+{range_at("%unit", "0", "nowhere")}  %inner = sub i64 %offset, %low
   %axes.at = getelementptr i64, ptr %range, i64 {AXES}
   %axes = load ptr, ptr %axes.at
   %axis.count.at = getelementptr i64, ptr %range, i64 {AXIS_COUNT}
