@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Literal, Protocol, cast
 
 import attrs
 
@@ -14,6 +14,7 @@ from kinfolk.expr.condition import AllOf, Comparison, Eq, Ge, Gt, Le, Lt, Ne, No
 from kinfolk.expr.node import Const, Fact, Field
 from kinfolk.fields import FieldError, FieldTypeError, listing, shown
 
+Status = Literal["pass", "refused", "fail"]
 KINDS: Final = ("invalid", "cannot", "not_implemented", "not_validated", "policy")
 LONGEST_INT: Final = 256
 """Ints of more bits than this are told, not printed: Python refuses to print the longest."""
@@ -53,6 +54,17 @@ class Refusal:
         if not (plain or (type(self.value) is int and self.value.bit_length() <= LONGEST_INT)):
             row["value"] = shown(self.value)
         return row
+
+
+def status_of(refusals: Iterable[Refusal], *, passed: bool) -> Status:
+    """Return what becomes of a request: failed where an error is among its refusals, else refused for any; where there
+    is none, as it `passed`."""
+    found = tuple(refusals)
+    if any(refusal.is_error for refusal in found):
+        return "fail"
+    if found:
+        return "refused"
+    return "pass" if passed else "fail"
 
 
 def _pairs(suggestions: Mapping[str, Expr] | tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 
 from kinfolk.check.compare import Comparison, Finding
-from kinfolk.refusal import Refusal
+from kinfolk.refusal import Refusal, Status, status_of
 from kinfolk.usage import Usage
 
 SCHEMA: Final = "kinfolk.report/1"
@@ -146,14 +146,10 @@ class Report:
     notes: tuple[str, ...] = ()
 
     @property
-    def status(self) -> str:
+    def status(self) -> Status:
         """`pass`, `refused`, or `fail`, which an error among the refusals is too."""
-        if any(refusal.is_error for refusal in self.refusals):
-            return "fail"
-        if self.refusals:
-            return "refused"
         passed = self.kernels and self.elements and all(each.status == "pass" for each in self.scenarios)
-        return "pass" if passed else "fail"
+        return status_of(self.refusals, passed=bool(passed))
 
     @property
     def elements(self) -> int:

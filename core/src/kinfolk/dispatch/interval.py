@@ -7,7 +7,7 @@ was observed, it holds for every request in the box; where they do not, or some 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, cast
+from typing import cast
 
 import attrs
 
@@ -42,9 +42,6 @@ class Observation:
     expr: Expr
     value: Value
     scope: Scope
-
-
-EVERYTHING: Final = Range(I64_MIN, I64_MAX)
 
 
 class _Bounds:

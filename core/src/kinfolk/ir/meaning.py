@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 import attrs
@@ -100,4 +100,3 @@ class ScheduleMarker:
 
 
 Meaning = LaneFunction | LanePermutation | MemoryAccess | Matrix | Control | ScheduleMarker
-AttributeValues = Mapping[str, Any]

@@ -9,8 +9,9 @@ from typing import Any, Final
 import attrs
 
 from kinfolk.banks import BankCost
+from kinfolk.ir.meaning import Control
 from kinfolk.ir.value import Kernel
-from kinfolk.refusal import Refusal
+from kinfolk.refusal import Refusal, Status, status_of
 from kinfolk_runtime.profile.counts import Counts, Instruction, Segments
 
 SCHEMA: Final = "kinfolk.profile/1"
@@ -24,6 +25,11 @@ def _costs(cost: BankCost) -> dict[str, Any]:
 
 def _ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None
+
+
+def _is_branch(each: Instruction) -> bool:
+    meaning = each.definition.meaning
+    return isinstance(meaning, Control) and meaning.kind == "if"
 
 
 def _segments(found: tuple[Segments, ...]) -> list[dict[str, Any]]:
@@ -86,7 +92,7 @@ class KernelProfile:
     @property
     def branches(self) -> tuple[int, int]:
         """How often waves came to a branch, and how often lanes then went both ways."""
-        of = [each for each in self.instructions if each.name == "core.if"]
+        of = [each for each in self.instructions if _is_branch(each)]
         return sum(each.executions for each in of), sum(each.both_ways for each in of)
 
     @property
@@ -186,13 +192,9 @@ class Profile:
     refusals: tuple[Refusal, ...] = ()
 
     @property
-    def status(self) -> str:
+    def status(self) -> Status:
         """`pass`, `refused`, or `fail`, which an error among the refusals is, and a run without a workgroup."""
-        if any(refusal.is_error for refusal in self.refusals):
-            return "fail"
-        if self.refusals:
-            return "refused"
-        return "pass" if any(kernel.measured for kernel in self.kernels) else "fail"
+        return status_of(self.refusals, passed=any(kernel.measured for kernel in self.kernels))
 
     @property
     def issued_flops(self) -> int:
