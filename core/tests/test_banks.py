@@ -111,13 +111,14 @@ def test_elements_smaller_than_a_word_share_it():
     "phases, message",
     [
         ((consecutive("read", 4, 32), consecutive("read", 4, 16)), "the read of 4 bytes twice"),
+        ((consecutive("reads", 4, 32),), "the reads of 4 bytes, which nothing does; actions are read, write, "),
         (
             (attrs.evolve(consecutive("read", 4, 32), lanes=((0, 1), (1, 2))),),
             "that do not hold each of 64 lanes once",
         ),
     ],
 )
-def test_phases_that_leave_lanes_out_make_no_arch(phases, message):
+def test_phases_that_no_access_has_make_no_arch(phases, message):
     parts = {"name": "toy", "target_ids": ("toy",), "wave_size": 64, "facts": {}, "matrix": MatrixCatalog(())}
     parts |= {"lower_kernel": None, "read_usage": None}
     assert Arch(**parts, banks=MODEL).banks is MODEL

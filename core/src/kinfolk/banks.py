@@ -72,10 +72,12 @@ class BankModel:
     unmeasured: str
 
     def check(self, arch: str, wave_size: int) -> None:
-        """Raise PluginError unless each of the phases holds every lane of a wave once."""
+        """Raise PluginError unless each of the phases is of a known action and holds every lane of a wave once."""
         seen: set[tuple[str, int]] = set()
         for each in self.phases:
             what = f"{arch} declares phases for the {each.action} of {each.bytes} bytes"
+            if each.action not in ACTIONS:
+                raise PluginError(f"{what}, which nothing does; actions are {', '.join(ACTIONS)}")
             if (each.action, each.bytes) in seen:
                 raise PluginError(f"{what} twice")
             seen.add((each.action, each.bytes))
