@@ -19,7 +19,7 @@ from kinfolk.plugins.loading import load
 from kinfolk_runtime.toolchains import CompileJob
 from kinfolk_runtime.toolchains.host import named_toolchain
 
-pytestmark = pytest.mark.compile
+pytestmark = [pytest.mark.compile, pytest.mark.needs("gfx950")]
 
 GENERATIONS = {"llvmlite": 22, "llc": 22, "llvmlite20": 20}
 WORDS = re.compile(r"\b(vmcnt\(\d+\)|global_load_lds_|s_barrier|ds_read)")

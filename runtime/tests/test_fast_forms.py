@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from engine_pair import run_both
+from workgroup_toy import ADD, never
 
 from kinfolk.errors import InternalError
 from kinfolk.ir import build_kernel, constant
@@ -21,22 +22,6 @@ from kinfolk.parameters import Parameter
 from kinfolk_runtime.simulator import Simulator
 
 NUMBERS = {I8: np.int8, I16: np.int16, I32: np.int32, I64: np.int64, F32: np.float32, F64: np.float64}
-
-
-def never(*_: Any) -> Any:
-    raise AssertionError("nothing is lowered here")
-
-
-ADD = OpDef(
-    name="toy.workgroup_add",
-    operands=("buffer", "index", "value"),
-    attributes=(AttributeDef("offset", "int", default=0),),
-    result=lambda types, _: (),
-    effects=effects("reads", "writes"),
-    issue="workgroup_memory",
-    meaning=MemoryAccess("workgroup", "atomic_add"),
-    lowering=never,
-)
 
 
 def on(toy, *ops):
@@ -117,7 +102,7 @@ def test_additions_that_are_faults(any_toy, declare, kind, given):
 def test_narrow_floats_are_not_added_in_memory(any_toy, declare):
     kernel = adding(any_toy, declare, BF16)
     size = 2 * any_toy.wave
-    with pytest.raises(InternalError, match=r"toy\.workgroup_add adds bf16"):
+    with pytest.raises(InternalError, match=r"toy\.add adds bf16"):
         Simulator().launch(kernel, (1, 1, 1), [np.zeros(size, np.uint16), np.zeros(size, np.uint16)])
 
 

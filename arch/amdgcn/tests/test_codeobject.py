@@ -15,6 +15,7 @@ from kinfolk.errors import ToolError
 from kinfolk.usage import KernelArgument
 from kinfolk_amdgcn.codeobject import CodeObjectError, WaveLimits, read_code_object, usage_from_object
 from kinfolk_amdgcn.instructions import UnknownInstructionError, dword_count, is_scratch, scratch_op_count, walk
+from kinfolk_amdgcn.testing.archs import OCCUPANCY
 
 LIMITS = WaveLimits(
     vgprs_per_simd=512,
@@ -300,25 +301,10 @@ def test_a_linked_object_gives_the_same_figures(objects, tmp_path):
         )
 
 
-MEASURED = {
-    64: 8,
-    65: 7,
-    72: 7,
-    73: 6,
-    80: 6,
-    81: 5,
-    96: 5,
-    97: 4,
-    128: 4,
-    129: 3,
-    168: 3,
-    169: 2,
-    256: 2,
-}  # LLVM 22, gfx942
 UNIFIED = [(256, 1, 1), (256, 256, 1), (125, 128, 2), (129, 128, 1), (128, 128, 2), (1, 0, 8), (0, 0, 8), (512, 8, 0)]
 
 
-@pytest.mark.parametrize("vgpr, agpr, waves", [(vgpr, 0, waves) for vgpr, waves in MEASURED.items()] + UNIFIED)
+@pytest.mark.parametrize("vgpr, agpr, waves", [(vgpr, 0, waves) for vgpr, waves in OCCUPANCY.items()] + UNIFIED)
 def test_waves_per_simd(vgpr, agpr, waves):
     assert LIMITS.waves_per_simd(vgpr, agpr) == waves
 

@@ -24,6 +24,7 @@ from kinfolk_amdgcn.testing.llvm import Llvm
 
 OCCUPANCY: Final[Mapping[int, int]] = {
     64: 8,
+    65: 7,
     72: 7,
     73: 6,
     80: 6,
