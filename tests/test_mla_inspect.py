@@ -170,6 +170,9 @@ def test_a_file_by_its_target_with_tokens_and_heads(tmp_path) -> None:
     assert (status, kernel["symbol"], kernel["target"], kernel["matrix_share"]) == (0, "k", "gfx950", 1.0)
     assert kernel["clocks_per_token_64h"] == 32 / (32 * 32 / 64), "32 clocks a round, on each SIMD"
     assert ran(str(path), "--no-mca", "--kernel", "other")[0] == 2
+    assert ran(str(path), "--no-mca", "--arch", "gfx950")[0] == 0
+    status, printed, said = ran(str(path), "--no-mca", "--arch", "gfx942")
+    assert status == 1 and "is for gfx950, not for gfx942" in printed + said
 
 
 @pytest.mark.parametrize(

@@ -23,20 +23,29 @@ class UnreadableFileError(KinfolkError):
 def arch_for(path: Path, data: bytes, name: str | None) -> Arch:
     """Return the arch of that name, or the installed one whose processor the file names.
 
-    Raises UnreadableFileError where the file names none, or one of which no arch is installed.
+    Raises UnreadableFileError where the file names none, or one of which no arch is installed, or another than that of
+    the arch of that name.
     """
     from kinfolk.plugins.loading import usable
 
     if name is not None:
-        return _arch(name)
+        asked = _arch(name)
+        target = asked.machine.target(data) if asked.machine else None
+        if target and not _is_for(asked, {target}):
+            raise UnreadableFileError(f"{path} is for {target}, not for {name}: leave --arch out, or name its arch.")
+        return asked
     readers = list(_readers(usable("arch")))
     targets = {target for arch in readers if arch.machine and (target := arch.machine.target(data))}
     for arch in readers:
-        if any(target.partition(":")[0] in targets for target in arch.target_ids):
+        if _is_for(arch, targets):
             return arch
     told = f"is for {' or '.join(sorted(targets))}" if targets else "names no processor"
     known = ", ".join(arch.name for arch in readers) or "none"
     raise UnreadableFileError(f"{path} {told}; archs whose machine code can be read: {known}. Name one with --arch.")
+
+
+def _is_for(arch: Arch, targets: set[str]) -> bool:
+    return any(target.partition(":")[0] in targets for target in arch.target_ids)
 
 
 def _arch(name: str) -> Arch:
