@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
 from kinfolk.arch import Arch, Fact
 from kinfolk.banks import BankModel
-from kinfolk.errors import PluginError
 from kinfolk.hooks import hookimpl
 from kinfolk.ir.op import OpDef
 from kinfolk.ir.ops import CORE_OPS
 from kinfolk_amdgcn import mfma, ops, resources
+from kinfolk_amdgcn.facts import check_facts
 from kinfolk_amdgcn.legality import Legality
 from kinfolk_amdgcn.lowering import float8, lower_kernel
 from kinfolk_amdgcn.machine import machine
@@ -24,22 +24,6 @@ if TYPE_CHECKING:
     from kinfolk.refusal import Refusal
     from kinfolk.spec import Spec
     from kinfolk.usage import Usage
-
-FACTS_READ: Final[Mapping[str, type]] = {
-    "wave_size": int,
-    "max_workgroup_size": int,
-    "max_waves_per_simd": int,
-    "simds_per_cu": int,
-    "vgprs_per_simd": int,
-    "vgprs_per_wave": int,
-    "vgpr_granule": int,
-    "accum_granule": int,
-    "lds_bytes": int,
-    "lds_granule": int,
-    "buffer_word3": int,
-    "microcode_formats": str,
-}
-"""The facts that this toolkit reads of every arch, and what each is. Families read others, by name."""
 
 
 @attrs.frozen(kw_only=True, slots=False, eq=False)
@@ -71,14 +55,9 @@ class AmdPlugin:
 
     @cached_property
     def arch(self) -> Arch:
-        """The one Arch; TargetIdError for a target id that is none, PluginError for a fact that is missing."""
+        """The one Arch; TargetIdError for a target id that is none, PluginError for a fact as `check_facts` says."""
         processor = parse_target_id(self.target_ids[0]).processor
-        for fact, kind in FACTS_READ.items():
-            if type(self.facts.get(fact)) is not kind:
-                raise PluginError(
-                    f"{self.name} declares the fact {fact} = {self.facts.get(fact)!r}; "
-                    f"kinfolk-amdgcn reads it and takes a {kind.__name__}: see FACTS_READ in {__name__}"
-                )
+        check_facts(self.name, self.facts)
         matrix = mfma.catalog(self.package)
         names = (op.name for op in (*CORE_OPS, *self.ops, *(atom.op for atom in matrix)))
         return Arch(

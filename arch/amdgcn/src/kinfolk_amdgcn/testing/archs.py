@@ -16,7 +16,8 @@ from kinfolk.refusal import Refusal
 from kinfolk.spec import Spec
 from kinfolk.usage import KernelArgument, Usage
 from kinfolk_amdgcn.codeobject import CodeObjectError
-from kinfolk_amdgcn.plugin import FACTS_READ, AmdPlugin
+from kinfolk_amdgcn.facts import FACTS_READ
+from kinfolk_amdgcn.plugin import AmdPlugin
 from kinfolk_amdgcn.resources import LIMITS, wave_limits
 from kinfolk_amdgcn.target import parse_target_id
 from kinfolk_amdgcn.testing.kernels import filling_kernel, row_kernel, storing_kernel
@@ -140,8 +141,15 @@ class ArchTests:
     @pytest.mark.parametrize("missing", FACTS_READ)
     def test_a_fact_that_the_toolkit_reads_is_missed_by_name(self, missing: str) -> None:
         facts = {name: value for name, value in self.plugin.facts.items() if name != missing}
-        with pytest.raises(PluginError, match=rf"declares the fact {missing} = None; .* takes a (int|str)"):
+        with pytest.raises(PluginError, match=rf"does not declare the fact {missing}; .* takes (an int|'cdna3')"):
             _ = attrs.evolve(self.plugin, facts=facts).arch
+
+    @pytest.mark.parametrize("name", FACTS_READ)
+    def test_a_fact_of_a_value_that_is_not_allowed_is_refused_by_name(self, name: str) -> None:
+        for value in (0, -1, True, "other", ""):
+            facts = {**self.plugin.facts, name: value}
+            with pytest.raises(PluginError, match=rf"declares the fact {name} = {value!r}; .* takes (an int|'cdna3')"):
+                _ = attrs.evolve(self.plugin, facts=facts).arch
 
     def test_registers_bound_the_waves_as_llvm_says(self) -> None:
         limits = wave_limits(self.arch)
