@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -17,7 +17,7 @@ from kinfolk.ir.types import ScalarType, Type, element_type
 from kinfolk.machine import Machine, MachineFunction
 from kinfolk.matrix import FACT_PREFIX, MatrixCatalog
 from kinfolk.plugins.containment import WrongAnswerError, contained
-from kinfolk.roles import check_roles, op_for_role
+from kinfolk.roles import ROLE_FACT, ROLES, check_roles, op_for_role
 
 if TYPE_CHECKING:
     from kinfolk.banks import BankModel
@@ -39,16 +39,21 @@ class UnknownFact(KinfolkError, AttributeError):
 class Facts(Mapping[str, Fact]):
     """The facts that an arch declares, and those that follow from the rest of it.
 
-    These are `wave_size`, and whether it has an atom, by the name that `kinfolk.matrix.atom_fact` gives; only declared
-    ones and `wave_size` are listed.
+    These are `wave_size`, whether it has an atom, by the name that `kinfolk.matrix.atom_fact` gives, and whether it has
+    an op in a role, by that of `kinfolk.roles.role_fact`; only declared ones and `wave_size` are listed.
     """
 
-    def __init__(self, declared: Mapping[str, Fact], wave_size: int, matrix: MatrixCatalog) -> None:
+    def __init__(
+        self, declared: Mapping[str, Fact], wave_size: int, matrix: MatrixCatalog, roles: Iterable[str] = ()
+    ) -> None:
         self.declared: Mapping[str, Fact] = MappingProxyType(dict(declared))
         self._listed: Mapping[str, Fact] = MappingProxyType({**declared, "wave_size": wave_size})
         self._matrix = matrix
+        self._roles = frozenset(roles)
 
     def __getitem__(self, name: str) -> Fact:
+        if name.startswith(ROLE_FACT) and name.removeprefix(ROLE_FACT) in ROLES:
+            return name.removeprefix(ROLE_FACT) in self._roles
         return self._matrix.fact(name) if name.startswith(FACT_PREFIX) else self._listed[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -107,7 +112,7 @@ class Arch:
         declared = self.facts.declared if isinstance(self.facts, Facts) else self.facts
         if (waves := declared.get("wave_size", self.wave_size)) != self.wave_size:
             raise PluginError(f"{self.name} has waves of {self.wave_size}, and declares the fact wave_size = {waves!r}")
-        object.__setattr__(self, "facts", Facts(declared, self.wave_size, self.matrix))
+        object.__setattr__(self, "facts", Facts(declared, self.wave_size, self.matrix, self.roles))
         for name in ("roles", "lacking", "bounds"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         without = {op: MappingProxyType(dict(types)) for op, types in self.lacking_types.items()}

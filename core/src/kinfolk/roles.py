@@ -160,6 +160,19 @@ def op_for_role(arch: str, role: str, roles: Mapping[str, OpDef]) -> OpDef:
     )
 
 
+ROLE_FACT: Final = "role."
+
+
+def role_fact(role: str) -> str:
+    """Return the name of the fact whether an arch has an op in a role, for conditions of limits.
+
+    Raises IRError for a role nobody knows.
+    """
+    if role not in ROLES:
+        raise IRError(f"no role {role!r}; roles are: {', '.join(ROLES)}")
+    return ROLE_FACT + role
+
+
 def check_roles(arch: str, roles: Mapping[str, OpDef], ops: tuple[OpDef, ...]) -> None:
     """Raise PluginError for a role nobody knows, an op the arch does not have, and one that does not keep its role."""
     for name, op in roles.items():

@@ -99,6 +99,45 @@ def relabel(source: Layout, target: Layout) -> tuple[int, ...]:
     return tuple(order)
 
 
+@attrs.frozen(eq=False)
+class Step:
+    """One step of a product over what another product left in the lanes: the slots that are its B operand as they are,
+    and which row of the source each k of the step is (`rows`, one entry per k).
+    """
+
+    slots: tuple[int, ...]
+    rows: Table
+
+
+def steps_of(source: Layout, target: OperandMap) -> tuple[Step, ...]:
+    """Return how a result [rows, columns] is handed to B operands [k, columns] with no data moved, rows as k.
+
+    Any order of k gives the same product, as long as A has it too: `rows` says which. Proved by looking at every lane
+    and slot; raises `LayoutMismatch` where the lanes do not hold what the operand needs.
+    """
+    count = target.rows.shape[1]
+    if source.rows.shape[0] != target.rows.shape[0] or source.slots % count:
+        raise LayoutMismatch(
+            f"{source.name} keeps {source.slots} elements on {source.wave_size} lanes, an operand "
+            f"{count} on {target.rows.shape[0]}"
+        )
+    steps: list[Step] = []
+    for first in range(0, source.slots, count):
+        slots = slice(first, first + count)
+        rows: Table = np.full(int(target.rows.max()) + 1, -1, np.int64)
+        rows[target.rows] = source.rows[:, slots]
+        agrees = (rows[target.rows] == source.rows[:, slots]) & (target.columns == source.columns[:, slots])
+        if not agrees.all() or len(set(rows.tolist())) != len(rows):
+            lane, slot = (int(index) for index in np.argwhere(~agrees)[0]) if not agrees.all() else (0, 0)
+            raise LayoutMismatch(
+                f"{source.name} as an operand: lane {lane} slot {first + slot} holds element "
+                f"({int(source.rows[lane, first + slot])}, {int(source.columns[lane, first + slot])}), another lane "
+                "needs another row for the same k"
+            )
+        steps.append(Step(tuple(range(first, first + count)), rows))
+    return tuple(steps)
+
+
 def lanes_sharing(table: Table) -> tuple[int, ...]:
     """Return the lane bits (as masks 1, 2, 4, ...) whose change leaves `table` [wave_size] unchanged on every lane.
 

@@ -63,14 +63,19 @@ class Staging:
 
     def load(self, view: Value, source: Value) -> list[Value]:
         """Issue this thread's loads from a view of the rows."""
+        return [self.load_piece(view, source, piece) for piece in range(self.pieces)]
+
+    def load_piece(self, view: Value, source: Value, piece: int) -> Value:
+        """Issue the load of one of this thread's vectors."""
         step = self.wave_size * self.width
-        return [
-            memory.view_load(view, source + piece * step if piece else source, count=self.width)
-            for piece in range(self.pieces)
-        ]
+        return memory.view_load(view, source + piece * step if piece else source, count=self.width)
 
     def store(self, target: Value, pieces: Sequence[Value]) -> None:
         """Write this thread's vectors to the tile."""
+        for number, value in enumerate(pieces):
+            self.store_piece(target, number, value)
+
+    def store_piece(self, target: Value, piece: int, value: Value, scope: str = "") -> None:
+        """Write one of this thread's vectors to the tile."""
         rows = self.wave_size * self.width // self.columns
-        for number, piece in enumerate(pieces):
-            self.tile.store(target, piece, self.width, row=number * rows, column=self.first_column)
+        self.tile.store(target, value, self.width, row=piece * rows, column=self.first_column, scope=scope)

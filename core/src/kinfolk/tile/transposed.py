@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 import numpy as np
@@ -24,10 +25,11 @@ from kinfolk.tile.workgroup_tile import WorkgroupTile
 class TransposedOperand:
     """The tile's rows are k, its columns become the rows of A: a window of `m * width` columns makes `width` fragments.
 
-    Where the arch has an op in the role `transpose_read_16` whose exchange gives A's lane map, `reader` is that op,
-    `width` is 1, and lanes read where the exchange needs them to: `steps` are the tile rows between the reads of one
-    fragment. Elsewhere a lane reads `width` neighbouring columns from each of its `width` rows and transposes that
-    block in registers, so fragment j holds, as row m of A, column `width * m + j` of the window.
+    Where the arch has an op in the role `transpose_read_16` whose exchange gives A's lane map, `reader` is that op, and
+    lanes read where the exchange needs them to: `steps` are the tile rows between the reads of one fragment. The
+    fragments of a window take turns by 8 columns, so that the lanes of a read meet different banks. Elsewhere a lane
+    reads `width` neighbouring columns from each of its `width` rows and transposes that block in registers, so fragment
+    j holds, as row m of A, column `width * m + j` of the window.
     """
 
     tile: WorkgroupTile
@@ -38,61 +40,105 @@ class TransposedOperand:
     steps: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, tile: WorkgroupTile, atom: Matrix) -> TransposedOperand:
-        """Return the operand for a 16-bit atom whose lanes hold neighbouring k of one row; proved from its lane map."""
+    def of(
+        cls, tile: WorkgroupTile, atom: Matrix, *, rows: Table | None = None, side_by_side: int = 1
+    ) -> TransposedOperand:
+        """Return the operand for a 16-bit atom whose lanes hold neighbouring k of one row; proved from its lane map.
+
+        `rows` is the tile's row of each k, in order where left out. `side_by_side` fragments share a window where the
+        arch reads transposed.
+        """
         slots = atom.a.slots
-        rows = per_lane(atom.a.rows, "the row of A")
+        row_of = np.arange(atom.k) if rows is None else rows
+        columns = per_lane(atom.a.rows, "the row of A")
         if not np.array_equal(atom.a.columns, atom.a.columns[:, :1] + np.arange(slots)):
             raise IRError(f"the lanes of {atom.m}x{atom.n}x{atom.k} do not hold neighbouring k")
         reader = op_in_role("transpose_read_16")
-        places = _places_for(reader, tile, atom) if reader is not None else None
+        taking_turns = _taking_turns(atom.a.rows, side_by_side)
+        places = _places_for(reader, tile, row_of[atom.a.columns], taking_turns) if reader is not None else None
         if places is not None:
-            return cls(tile, atom, 1, places[0], reader, places[1])
-        return cls(tile, atom, slots, atom.a.columns[:, 0] * tile.pitch + rows * slots)
+            return cls(tile, atom, side_by_side, places[0], reader, places[1])
+        held = row_of[atom.a.columns]
+        if not np.array_equal(held, held[:, :1] + np.arange(slots)):
+            raise IRError(f"the lanes of {atom.m}x{atom.n}x{atom.k} do not hold neighbouring rows of the tile")
+        return cls(tile, atom, slots, held[:, 0] * tile.pitch + columns * slots)
 
     @property
     def window(self) -> int:
-        """How many columns of the tile one read covers."""
+        """How many columns of the tile a window covers."""
         return self.atom.m * self.width
+
+    @property
+    def fragments_per_read(self) -> int:
+        """How many fragments one read makes: one where the arch reads transposed, a window's elsewhere."""
+        return self.width if self.reader is None else 1
 
     def address(self, lane: Value | None = None) -> Value:
         """Return the element index at which this lane starts."""
         return lane_index(self.start, lane)
 
-    def read(self, address: Value, window: int, scope: str = "") -> list[Value]:
-        """Read what a window's fragments are made of."""
-        column = window * self.window
+    def read(self, address: Value, number: int, *, row: int = 0, scope: str = "") -> list[Value]:
+        """Read what the fragments of read `number` are made of, `row` rows further down the tile."""
         if self.reader is not None:
-            return [self.tile.load_by(self.reader, address, row=row, column=column, scope=scope) for row in self.steps]
-        return [self.tile.load(address, self.width, row=row, column=column, scope=scope) for row in range(self.width)]
+            window, fragment = divmod(number, self.width)
+            column = window * self.window + fragment * _TURN
+            return [
+                self.tile.load_by(self.reader, address, row=row + step, column=column, scope=scope)
+                for step in self.steps
+            ]
+        column = number * self.window
+        return [
+            self.tile.load(address, self.width, row=row + each, column=column, scope=scope)
+            for each in range(self.width)
+        ]
 
     def fragments(self, rows: Sequence[Value]) -> list[Value]:
-        """Return the window's fragments of A."""
+        """Return the fragments of A of one read."""
         if self.reader is None:
             return transpose_16_bit(rows)
         return [rows[0] if len(rows) == 1 else _joined(rows)]
 
-    def columns_of_result(self) -> tuple[Table, tuple[tuple[int, int], ...]]:
-        """Return where the product's rows lie in a window: per lane the first column, and (fragment, slot) in column
-        order.
+    def columns_of_result(self) -> tuple[Table, tuple[tuple[int, int, int], ...]]:
+        """Return where the product's rows lie in a window: per lane the first column, and (columns further, fragment,
+        slot) in column order.
 
-        Proved: over its fragments and slots each lane holds neighbouring columns of the window, in one order for all
-        lanes.
+        Proved: the lanes hold their columns of the window in one order, each as far from the first as on any other.
         """
         rows = self.atom.c.rows
-        columns = (self.width * rows[:, :, None] + np.arange(self.width)).reshape(len(rows), -1)
+        fragments = range(self.width)
+        if self.reader is None:
+            columns = np.stack([self.width * rows + fragment for fragment in fragments], axis=-1)
+        else:
+            turns = _taking_turns(rows, self.width)
+            columns = np.stack([turns + fragment * _TURN for fragment in fragments], axis=-1)
+        columns = columns.reshape(len(rows), -1)
         first = columns.min(axis=1)
         place = columns - first[:, None]
-        if not np.all(place == place[0]) or sorted(place[0]) != list(range(place.shape[1])):
+        if not np.all(place == place[0]) or len(set(place[0].tolist())) != place.shape[1]:
             raise IRError(
-                f"the lanes of {self.atom.m}x{self.atom.n}x{self.atom.k} do not hold neighbouring rows of the product"
+                f"the lanes of {self.atom.m}x{self.atom.n}x{self.atom.k} do not hold the rows of the product alike"
             )
         order = np.argsort(place[0])
-        return first, tuple((int(index) % self.width, int(index) // self.width) for index in order)
+        return first, tuple(
+            (int(place[0, index]), int(index) % self.width, int(index) // self.width) for index in order
+        )
 
 
-def _places_for(reader: OpDef, tile: WorkgroupTile, atom: Matrix) -> tuple[Table, tuple[int, ...]] | None:
+_TURN: Final = 8
+"""Columns after which the next fragment of a window has its turn."""
+
+
+def _taking_turns(rows: Table, fragments: int) -> Table:
+    """Return the column of the window for each row of the first of `fragments` operands that take turns."""
+    return rows // _TURN * (_TURN * fragments) + rows % _TURN
+
+
+def _places_for(
+    reader: OpDef, tile: WorkgroupTile, tile_rows: Table, tile_columns: Table
+) -> tuple[Table, tuple[int, ...]] | None:
     """Return where each lane reads so that the exchange hands out A, and the tile rows from read to read of a fragment.
+
+    `tile_rows` and `tile_columns` [wave_size, slots] say where in the tile each element of A lies.
 
     Proved by following every element back to the lane that loads it; None where the op does not give this lane map.
     """
@@ -100,17 +146,17 @@ def _places_for(reader: OpDef, tile: WorkgroupTile, atom: Matrix) -> tuple[Table
     defaults = {each.name: each.default for each in reader.attributes}
     (result,) = reader.result((tile.buffer.type, I32), defaults)
     assert isinstance(result, VectorType)
-    size, count = atom.a.rows.shape[0], result.count
-    if atom.a.slots % count:
+    size, count = tile_rows.shape[0], result.count
+    if tile_rows.shape[1] % count:
         return None
     lane, component = np.indices((size, count))
     source = reader.meaning.exchange(size, lane, component)
     firsts: list[tuple[Table, Table]] = []
-    for begin in range(0, atom.a.slots, count):
+    for begin in range(0, tile_rows.shape[1], count):
         loaded = np.full((2, size, count), -1)
         loaded[:, source[0], source[1]] = (
-            atom.a.columns[:, begin : begin + count],
-            atom.a.rows[:, begin : begin + count],
+            tile_rows[:, begin : begin + count],
+            tile_columns[:, begin : begin + count],
         )
         rows, columns = loaded
         neighbours = np.array_equal(columns, columns[:, :1] + np.arange(count))

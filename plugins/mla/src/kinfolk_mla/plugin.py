@@ -10,6 +10,7 @@ from kinfolk.hooks import hookimpl
 from kinfolk.refusal import Refusal, unmet
 from kinfolk_mla.request import MlaRequest
 from kinfolk_mla.spec import MlaDecodeSpec
+from kinfolk_mla.wide.spec import MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -31,40 +32,55 @@ def kinfolk_request_type() -> type[MlaRequest]:
 
 @hookimpl
 def kinfolk_candidates(arch: Arch) -> Iterable[Candidate]:
-    """Return the decode candidate; what an arch lacks for it is a refusal of its specs there."""
+    """Return the decode candidates; what an arch lacks for one is a refusal of its specs there."""
     from kinfolk_mla.decode.candidate import DECODE
+    from kinfolk_mla.wide.plan import GROUPED, PIPELINED
 
-    return (DECODE,)
+    return (PIPELINED, GROUPED, DECODE)
 
 
 @hookimpl
 def kinfolk_validate_spec(spec: Spec, arch: Arch) -> Iterable[Refusal]:
     """Return what makes a decode spec impossible on the arch."""
-    if not isinstance(spec, MlaDecodeSpec):
-        return ()
-    from kinfolk_mla.decode.limits import SPEC_LIMITS
+    from kinfolk_mla.decode import limits as decode
+    from kinfolk_mla.wide import limits as wide
 
-    return unmet(SPEC_LIMITS, spec, arch, PLUGIN)
+    if isinstance(spec, MlaPipelinedSpec | MlaGroupedSpec):
+        return unmet(wide.SPEC_LIMITS[type(spec)], spec, arch, PLUGIN)
+    return unmet(decode.SPEC_LIMITS, spec, arch, PLUGIN) if isinstance(spec, MlaDecodeSpec) else ()
 
 
 @hookimpl
 def kinfolk_emit_ir(spec: Spec, arch: Arch) -> Kernel | None:
     """Return the decode kernel of a spec."""
-    if not isinstance(spec, MlaDecodeSpec):
-        return None
-    from kinfolk_mla.decode.kernel import emit_decode
+    if isinstance(spec, MlaGroupedSpec):
+        from kinfolk_mla.wide.grouped import emit_grouped
 
-    return emit_decode(spec, arch)
+        return emit_grouped(spec, arch)
+    if isinstance(spec, MlaPipelinedSpec):
+        from kinfolk_mla.wide.pipelined import emit_pipelined
+
+        return emit_pipelined(spec, arch)
+    if isinstance(spec, MlaDecodeSpec):
+        from kinfolk_mla.decode.kernel import emit_decode
+
+        return emit_decode(spec, arch)
+    return None
 
 
 @hookimpl
 def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Refusal]:
     """Return what the compiled kernel takes beyond its schedule's budget, in the figures the arch declares."""
-    if not isinstance(spec, MlaDecodeSpec):
-        return ()
-    from kinfolk_mla.decode.limits import resource_limits
+    from kinfolk_mla.decode import limits as decode
+    from kinfolk_mla.wide import limits as wide
 
-    declared = [limit for limit in resource_limits(spec) if limit.field in usage.figures]
+    if isinstance(spec, MlaWideSpec):
+        limits = wide.resource_limits(spec)
+    elif isinstance(spec, MlaDecodeSpec):
+        limits = decode.resource_limits(spec)
+    else:
+        return ()
+    declared = [limit for limit in limits if limit.field in usage.figures]
     return unmet(declared, SimpleNamespace(**usage.figures), arch, PLUGIN)
 
 

@@ -14,19 +14,18 @@ from kinfolk_mla.request import FLOAT_TYPES
 
 
 @attrs.frozen(kw_only=True)
-class MlaDecodeSpec(Spec):
-    """A single-pass decode kernel over absorbed queries: one query per sequence, all keys in one walk over its pages.
+class MlaSpec(Spec):
+    """What every kernel over absorbed queries and a paged latent cache is compiled for.
 
-    A workgroup serves up to `waves` times `heads_per_wave` heads of one sequence and stages one page at a time.
-    Lanes read and write `vector_bytes` at once; a staged key row is followed by `row_padding_bytes` unused ones, so
-    that the rows of a column start in different banks.
-    `num_heads` is the stride of a query's rows, and decides whether waves without heads exist. The schedule: how many
-    units before their use keys, parked queries and values are read, after how many units of the first product the order
-    is fenced, how many of a query's reads are parked in workgroup memory, and for how many workgroups per compute unit
-    registers are budgeted.
+    A workgroup serves up to `head_waves` times `heads_per_wave` heads of one sequence, and its waves stage key rows of
+    `latent_width` + `rope_width` elements of `dtype` together, a tile at a time; where there are `key_groups` of waves,
+    each takes every so many-th tile for the same heads. Lanes read and write `vector_bytes` at
+    once; a staged key row is followed by `row_padding_bytes` unused ones, so that the rows of a column start in
+    different banks. `num_heads` is the stride of a query's rows.
     """
 
-    heads_per_wave: ClassVar[int] = 16
+    heads_per_wave: ClassVar[int]
+    key_groups: ClassVar[int] = 1
     waves: ClassVar[int] = 4
     vector_bytes: ClassVar[int] = 16
     row_padding_bytes: ClassVar[int] = 16
@@ -36,16 +35,26 @@ class MlaDecodeSpec(Spec):
     rope_width: int = attrs.field(validator=ExactInt(minimum=16, step=16))
     page_size: int = attrs.field(validator=ExactInt())
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
-    key_read_ahead: int = attrs.field(validator=ExactInt(maximum=8))
-    query_read_ahead: int = attrs.field(validator=ExactInt(maximum=8))
-    value_read_ahead: int = attrs.field(validator=ExactInt(maximum=8))
-    fence_every: int = attrs.field(validator=ExactInt(minimum=0))
-    parked_query_reads: int = attrs.field(validator=ExactInt(minimum=0))
-    workgroups_per_cu: int = attrs.field(validator=ExactInt(maximum=4))
 
-    def symbol(self) -> str:
-        """Return a short readable name; it is no key."""
-        return f"mla_decode_h{self.num_heads}_{self.dtype}_{self.digest()[:8]}"
+    @property
+    def atom_heads(self) -> int:
+        """How many heads a matrix atom of either product has side by side."""
+        return 16
+
+    @property
+    def head_waves(self) -> int:
+        """How many waves have heads of their own."""
+        return self.waves // self.key_groups
+
+    @property
+    def tile_pages(self) -> int:
+        """How many pages make a tile."""
+        return 1
+
+    @property
+    def tile_keys(self) -> int:
+        """How many keys a tile has."""
+        return self.page_size * self.tile_pages
 
     def work_per_round(self) -> LoopWork:
         """Return the keys of a tile and the heads of a workgroup that has as many as it can serve."""
@@ -76,3 +85,27 @@ class MlaDecodeSpec(Spec):
             Parameter(name="total_q", type=I32),
             Parameter(name="max_seqlen_k", type=I32),
         )
+
+
+@attrs.frozen(kw_only=True)
+class MlaDecodeSpec(MlaSpec):
+    """A single-pass decode kernel over absorbed queries: one query per sequence, all keys in one walk over its pages.
+
+    One page is staged at a time; `num_heads` decides whether waves without heads exist. The schedule: how many units
+    before their use keys, parked queries and values are read, after how many units of the first product the order is
+    fenced, how many of a query's reads are parked in workgroup memory, and for how many workgroups per compute unit
+    registers are budgeted.
+    """
+
+    heads_per_wave: ClassVar[int] = 16
+
+    key_read_ahead: int = attrs.field(validator=ExactInt(maximum=8))
+    query_read_ahead: int = attrs.field(validator=ExactInt(maximum=8))
+    value_read_ahead: int = attrs.field(validator=ExactInt(maximum=8))
+    fence_every: int = attrs.field(validator=ExactInt(minimum=0))
+    parked_query_reads: int = attrs.field(validator=ExactInt(minimum=0))
+    workgroups_per_cu: int = attrs.field(validator=ExactInt(maximum=4))
+
+    def symbol(self) -> str:
+        """Return a short readable name; it is no key."""
+        return f"mla_decode_h{self.num_heads}_{self.dtype}_{self.digest()[:8]}"

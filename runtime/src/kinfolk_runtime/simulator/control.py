@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -30,6 +30,11 @@ def run(segments: list[tuple[list[Step], Stop]], tail: list[Step], wave: Wave) -
         yield from stop(wave)
     for step in tail:
         step(wave)
+
+
+def meeting_place(op: Operation) -> Hashable:
+    """Return what waves that meet at barriers have in common: the place they name, or the barrier itself."""
+    return op.attributes.get("place", op)
 
 
 def barrier(op: Operation) -> Stop:
@@ -201,4 +206,4 @@ def uniform(op: Operation, source: int, target: int) -> Step:
     return step
 
 
-__all__ = ["Body", "any_lane", "barrier", "branch", "loop", "run", "uniform"]
+__all__ = ["Body", "any_lane", "barrier", "branch", "loop", "meeting_place", "run", "uniform"]

@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from kinfolk_runtime.simulator.control import meeting_place
 from kinfolk_runtime.simulator.fault import KernelFault, spans
 from kinfolk_runtime.simulator.order import wave_order
 from kinfolk_runtime.simulator.transfers import WorkgroupsRace
@@ -63,9 +64,9 @@ def _rather_race(group: Workgroup, later: Sequence[Generator[Operation]]) -> Non
 
 
 def _check_meeting(group: Workgroup, stands: Mapping[int, Operation], returned: Sequence[int]) -> None:
-    """Raise unless all waves have returned, or all stand at one barrier."""
+    """Raise unless all waves have returned, or all stand at one barrier or at barriers of one place."""
     barriers = list(dict.fromkeys(stands.values()))
-    if not stands or (len(barriers) == 1 and not returned):
+    if not stands or (len({meeting_place(op) for op in barriers}) == 1 and not returned):
         return
     parties = [
         f"wave{'s' if len(at) > 1 else ''} {spans(at)} at the one of {op.location}"

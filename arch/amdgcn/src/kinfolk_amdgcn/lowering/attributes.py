@@ -85,9 +85,11 @@ def _waves_per_simd(kernel: Kernel, arch: Arch, value: object) -> list[str]:
 
 
 def _accumulators(kernel: Kernel, arch: Arch, value: object) -> list[str]:
-    if value != "vgpr":
-        raise IRError(f"{kernel.name}: kernel attribute 'accumulators' is 'vgpr' or left out, got {value!r}")
-    return [_pair("amdgpu-agpr-alloc", "0"), '"amdgpu-no-agpr"']  # LLVM 22 reads the first, LLVM 20 the second
+    if value == "vgpr":
+        return [_pair("amdgpu-agpr-alloc", "0"), '"amdgpu-no-agpr"']  # LLVM 22 reads the first, LLVM 20 the second
+    if value == "either":
+        return [_pair("amdgpu-agpr-alloc", "0,256")]
+    raise IRError(f"{kernel.name}: kernel attribute 'accumulators' is 'vgpr', 'either' or left out, got {value!r}")
 
 
 KERNEL_ATTRIBUTES: Final[Mapping[str, Callable[[Kernel, Arch, object], list[str]]]] = {
@@ -97,7 +99,8 @@ KERNEL_ATTRIBUTES: Final[Mapping[str, Callable[[Kernel, Arch, object], list[str]
 """What a kernel may ask of the compiler, by name.
 
 `workgroups_per_cu`: registers are budgeted so that this many share a compute unit. `accumulators="vgpr"`: matrix
-results live in plain vector registers; left out, the compiler chooses.
+results live in plain vector registers; "either": matrix operations are chosen in their plain form and the register
+allocator moves what it likes to accumulation registers, which LLVM 22 on can; left out, the compiler chooses.
 """
 
 

@@ -33,6 +33,7 @@ def lower_opaque(w: LlvmWriter, op: Operation) -> None:
 
 LOWERINGS: Final[Mapping[str, LowerToLlvm]] = {
     "core.barrier": lower_barrier,
+    "core.meet": lower_barrier,
     "core.schedule_fence": lower_schedule_fence,
     "core.opaque": lower_opaque,
 }

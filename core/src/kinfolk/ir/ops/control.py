@@ -171,6 +171,27 @@ def barrier() -> None:
     BARRIER.add()
 
 
+MEET = CORE_OPS.register(
+    OpDef(
+        name="core.meet",
+        attributes=(AttributeDef("place", "str"),),
+        result=_no_operands,
+        effects=effects("barrier", "convergent"),
+        issue="scalar",
+        meaning=Control("barrier"),
+        lowering=BY_TARGET,
+    )
+)
+
+
+def meet(place: str) -> None:
+    """As `barrier`, where waves may come to different ops: all that name one `place` are the same barrier.
+
+    So groups of waves can run the same code half a round apart.
+    """
+    MEET.add(place=place)
+
+
 SCHEDULE_FENCE = CORE_OPS.register(
     OpDef(
         name="core.schedule_fence",

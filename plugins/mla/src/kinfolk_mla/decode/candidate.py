@@ -9,6 +9,10 @@ from kinfolk.expr import field, not_
 from kinfolk_mla.decode.limits import CAPABILITY
 from kinfolk_mla.decode.plan import decode_plan, decode_specs
 
+CAUSAL_NOTE: Final = Note(
+    "causal=False changes nothing: a sequence's only query is its last token and sees every key",
+    when=not_(field("causal")),
+)
 DECODE: Final = Candidate(
     name="mla.decode",
     priority=5,
@@ -17,10 +21,5 @@ DECODE: Final = Candidate(
     plan=decode_plan,
     specs=decode_specs,
     min_llvm=20,
-    notes=(
-        Note(
-            "causal=False changes nothing: a sequence's only query is its last token and sees every key",
-            when=not_(field("causal")),
-        ),
-    ),
+    notes=(CAUSAL_NOTE,),
 )

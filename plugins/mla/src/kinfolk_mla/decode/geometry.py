@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kinfolk.ir.types import SCALARS, ScalarType
-from kinfolk.matrix import Atom
+from kinfolk.matrix import Atom, atom_fact
 from kinfolk.tile.contraction import Contraction
-from kinfolk.tile.layout import Layout, lanes_sharing, per_lane, relabel
+from kinfolk.tile.layout import Layout, Step, lanes_sharing, per_lane, steps_of
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
-    from kinfolk_mla.spec import MlaDecodeSpec
+    from kinfolk_mla.spec import MlaSpec
 
 
 @attrs.frozen(eq=False)
@@ -21,28 +21,26 @@ class Geometry:
     """The atoms of both products and the layouts that follow.
 
     Scores are computed transposed, S' = K Q' with keys as rows and heads as columns, and so is the output, O' = V' P'.
-    Then the scores of a lane are the very elements it must hold of P' for the second product: `weights_order` is the
+    Then the scores of a lane are the very elements it must hold of P' for the second product: `steps` is the
     proof.
     """
 
-    spec: MlaDecodeSpec
+    spec: MlaSpec
     element: ScalarType
     score: Atom
     value: Atom
     latent: Contraction
     rope: Contraction
-    weights_order: tuple[int, ...]
+    steps: tuple[Step, ...]
     head_masks: tuple[int, ...]
     wave_size: int
 
     @classmethod
-    def of(cls, spec: MlaDecodeSpec, arch: Arch) -> Geometry:
+    def of(cls, spec: MlaSpec, arch: Arch) -> Geometry:
         """Choose the atoms `arch` has for the spec."""
-        heads = spec.heads_per_wave
-        keys = spec.page_size
-        score = arch.matrix.find(m=keys, n=heads, a=spec.dtype)
-        value = arch.matrix.find(m=keys, n=heads, k=keys, a=spec.dtype)
-        scores, weights = Layout.of("scores", score.shape.c), Layout.of("weights", value.shape.b)
+        heads = spec.atom_heads
+        score = arch.matrix.find(m=spec.tile_keys, n=heads, a=spec.dtype)
+        value = _deepest(arch, heads, spec.dtype, spec.tile_keys)
         element = SCALARS[spec.dtype]
         width = spec.vector_bytes // element.bytes
         return cls(
@@ -52,7 +50,7 @@ class Geometry:
             value=value,
             latent=Contraction.of(score.shape, spec.latent_width, width),
             rope=Contraction.of(score.shape, spec.rope_width, width),
-            weights_order=relabel(scores, weights),
+            steps=steps_of(Layout.of("scores", score.shape.c), value.shape.b),
             head_masks=lanes_sharing(per_lane(score.shape.c.columns, "the head of a score")),
             wave_size=arch.wave_size,
         )
@@ -61,6 +59,11 @@ class Geometry:
     def threads(self) -> int:
         """Threads of a workgroup."""
         return self.spec.waves * self.wave_size
+
+    @property
+    def head_tiles(self) -> int:
+        """How many atoms side by side hold a wave's heads."""
+        return self.spec.heads_per_wave // self.spec.atom_heads
 
     @property
     def row_width(self) -> int:
@@ -75,4 +78,12 @@ class Geometry:
     @property
     def idle_waves(self) -> bool:
         """Whether the last workgroup has waves without heads."""
-        return self.spec.num_heads % (self.spec.waves * self.spec.heads_per_wave) != 0
+        return self.spec.num_heads % (self.spec.head_waves * self.spec.heads_per_wave) != 0
+
+
+def _deepest(arch: Arch, heads: int, dtype: str, keys: int) -> Atom:
+    """Return the square atom that contracts the most keys of a tile at once."""
+    for depth in range(keys, 0, -1):
+        if keys % depth == 0 and arch.fact(atom_fact(m=heads, n=heads, k=depth, a=dtype)):
+            return arch.matrix.find(m=heads, n=heads, k=depth, a=dtype)
+    return arch.matrix.find(m=heads, n=heads, a=dtype)

@@ -38,7 +38,7 @@ def emit_decode(spec: MlaDecodeSpec, arch: Arch) -> Kernel:
 
     def body(*parameters: Value) -> None:
         work = Work.of(Arguments(*parameters), geometry)
-        loop = DecodeLoop.of(work)
+        loop = DecodeLoop.of(work, spec)
 
         def attend() -> tuple[()]:
             loop.run()
@@ -99,6 +99,7 @@ class DecodeLoop:
     """The stages of the kernel and the values they share."""
 
     work: Work
+    spec: MlaDecodeSpec
     keys: KeyTile
     scores: ScoreProduct
     values: ValueProduct
@@ -106,22 +107,23 @@ class DecodeLoop:
     parked: Value | None
 
     @classmethod
-    def of(cls, work: Work) -> DecodeLoop:
+    def of(cls, work: Work, spec: MlaDecodeSpec) -> DecodeLoop:
         """Reserve workgroup memory and set the stages up."""
         geometry = work.geometry
         keys = KeyTile.of(work)
         return cls(
             work,
+            spec,
             keys,
             ScoreProduct.of(geometry, keys.tile),
             ValueProduct.of(geometry, keys.tile),
             OnlineSoftmax.of(work.arguments.scale, geometry.head_masks),
-            Query.reserve(geometry),
+            Query.reserve(geometry, spec.parked_query_reads),
         )
 
     def run(self) -> None:
         """Stage the first tile, walk the tiles, store the rows."""
-        query = load_query(self.work, self.parked)
+        query = load_query(self.work, self.parked, self.spec.parked_query_reads)
         zero = constant(0, I32)
         first = self.keys.pages.resolve(self.keys.pages.lookup(zero), zero)
         self.keys.store(self.keys.load(first))
@@ -139,7 +141,7 @@ class DecodeLoop:
 
     def _finish(self, accumulated: Accumulated) -> None:
         def store() -> tuple[()]:
-            store_rows(self.work, self.softmax, accumulated.row, self.values, accumulated.output)
+            store_rows(self.work, self.softmax, accumulated.row, self.values.operand, accumulated.output)
             return ()
 
         count_refused_pages(self.work, accumulated.refused)
@@ -169,7 +171,7 @@ class DecodeLoop:
         )
 
     def _attend(self, query: Query, state: TileState) -> Accumulated:
-        spec = self.work.geometry.spec
+        spec = self.spec
         ahead = (spec.key_read_ahead, spec.query_read_ahead)
         raw = self.scores.scores(query, UnitSchedule(ahead=ahead, fence_every=spec.fence_every))
         scores, corrected = self._correct(state, raw)
@@ -183,7 +185,7 @@ class DecodeLoop:
         Whether it is the rare case needs no other lane's scores: some lane holds the one that exceeds.
         """
         before = state.accumulated
-        partial = state.valid < self.work.geometry.spec.page_size
+        partial = state.valid < self.spec.page_size
         exceeds = self.softmax.exceeds(before.row, in_lane(scores, arithmetic.fmax))
 
         def correct() -> list[Value]:

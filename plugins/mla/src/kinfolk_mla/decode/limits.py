@@ -20,23 +20,100 @@ ATOM_TYPES: Final = ("bf16", "f16")
 MAX_I32: Final = 2**31 - 1
 _BELOW: Final = maximum(minimum(field("num_heads") // STEP * STEP, HEADS[-2]), HEADS[0])
 
-CAPABILITY: Final = (
-    Limit(
-        "mla.decode.absorbed_query",
-        "not_implemented",
-        "absorbed_query",
-        field("absorbed_query"),
-        because="scores are formed in the latent space",
-        remedy="Multiply the query by the key up-projection and pass absorbed_query=True.",
-    ),
-    Limit(
-        "mla.decode.max_seqlen_q",
-        "not_implemented",
-        "max_seqlen_q",
-        field("max_seqlen_q") <= 1,
-        because="a workgroup serves one query of a sequence, its last token",
-        remedy="Decode one token per sequence and step.",
-    ),
+
+def capability(code: str, heads: Limit, tiles_ahead: int = 1) -> tuple[Limit, ...]:
+    """Return what a request must meet for a candidate whose codes begin with `code`.
+
+    `heads` is its limit of heads; it names pages up to `tiles_ahead` past a sequence's last. `causal` may be either: a
+    sequence's only query is its last token and sees every key.
+    """
+    return (
+        Limit(
+            f"{code}.absorbed_query",
+            "not_implemented",
+            "absorbed_query",
+            field("absorbed_query"),
+            because="scores are formed in the latent space",
+            remedy="Multiply the query by the key up-projection and pass absorbed_query=True.",
+        ),
+        Limit(
+            f"{code}.max_seqlen_q",
+            "not_implemented",
+            "max_seqlen_q",
+            field("max_seqlen_q") <= 1,
+            because="a workgroup serves one query of a sequence, its last token",
+            remedy="Decode one token per sequence and step.",
+        ),
+        heads,
+        Limit(
+            f"{code}.kv_lora_rank",
+            "not_implemented",
+            "kv_lora_rank",
+            eq(field("kv_lora_rank"), LATENT_WIDTH),
+            because="the accumulators of a latent row fill a wave's registers",
+            remedy=f"Use a cache with latent rows of {LATENT_WIDTH}.",
+        ),
+        Limit(
+            f"{code}.rope_dim",
+            "not_implemented",
+            "rope_dim",
+            eq(field("rope_dim"), ROPE_WIDTH),
+            because="the rotated part of a key row is staged in vectors laid out for this width",
+            remedy=f"Use a cache with rotated parts of {ROPE_WIDTH}.",
+        ),
+        Limit(
+            f"{code}.page_size",
+            "not_implemented",
+            "page_size",
+            eq(field("page_size"), PAGE_SIZE),
+            because="a tile of keys is one page",
+            remedy=f"Re-page the cache to {PAGE_SIZE} keys a page.",
+        ),
+        Limit(
+            f"{code}.dtype",
+            "not_implemented",
+            "dtype",
+            eq(field("dtype"), DTYPE),
+            because="query and output are staged and rounded as this type",
+            remedy=f"Convert the query to {DTYPE}.",
+        ),
+        Limit(
+            f"{code}.kv_dtype",
+            "not_implemented",
+            "kv_dtype",
+            eq(field("kv_dtype"), DTYPE),
+            because="keys enter the matrix cores as they are stored",
+            remedy=f"Store the cache as {DTYPE}.",
+        ),
+        Limit(
+            f"{code}.num_seqs",
+            "cannot",
+            "num_seqs",
+            field("num_seqs") <= fact("max_grid_y"),
+            because="sequences are the second axis of the grid",
+            remedy="Split the batch.",
+        ),
+        Limit(
+            f"{code}.max_seqlen_k",
+            "cannot",
+            "max_seqlen_k",
+            field("max_seqlen_k") <= 2**31 - tiles_ahead * PAGE_SIZE,
+            because=f"keys are counted in 32 bits, up to {tiles_ahead} pages past the last",
+            remedy="Shorten the sequences.",
+        ),
+        Limit(
+            f"{code}.num_pages",
+            "cannot",
+            "num_pages",
+            field("num_pages") <= MAX_I32,
+            because="page ids are 32-bit",
+            remedy="Divide the cache.",
+        ),
+    )
+
+
+CAPABILITY: Final = capability(
+    "mla.decode",
     Limit(
         "mla.decode.num_heads",
         "not_implemented",
@@ -46,72 +123,8 @@ CAPABILITY: Final = (
         remedy="The nearest that run are {below} and {above}: pad the query, or divide its heads over requests.",
         suggestions={"below": _BELOW, "above": _BELOW + STEP},
     ),
-    Limit(
-        "mla.decode.kv_lora_rank",
-        "not_implemented",
-        "kv_lora_rank",
-        eq(field("kv_lora_rank"), LATENT_WIDTH),
-        because="the accumulators of a latent row fill a wave's registers",
-        remedy=f"Use a cache with latent rows of {LATENT_WIDTH}.",
-    ),
-    Limit(
-        "mla.decode.rope_dim",
-        "not_implemented",
-        "rope_dim",
-        eq(field("rope_dim"), ROPE_WIDTH),
-        because="the rotated part of a key row is staged in vectors laid out for this width",
-        remedy=f"Use a cache with rotated parts of {ROPE_WIDTH}.",
-    ),
-    Limit(
-        "mla.decode.page_size",
-        "not_implemented",
-        "page_size",
-        eq(field("page_size"), PAGE_SIZE),
-        because="a tile of keys is one page",
-        remedy=f"Re-page the cache to {PAGE_SIZE} keys a page.",
-    ),
-    Limit(
-        "mla.decode.dtype",
-        "not_implemented",
-        "dtype",
-        eq(field("dtype"), DTYPE),
-        because="query and output are staged and rounded as this type",
-        remedy=f"Convert the query to {DTYPE}.",
-    ),
-    Limit(
-        "mla.decode.kv_dtype",
-        "not_implemented",
-        "kv_dtype",
-        eq(field("kv_dtype"), DTYPE),
-        because="keys enter the matrix cores as they are stored",
-        remedy=f"Store the cache as {DTYPE}.",
-    ),
-    Limit(
-        "mla.decode.num_seqs",
-        "cannot",
-        "num_seqs",
-        field("num_seqs") <= fact("max_grid_y"),
-        because="sequences are the second axis of the grid",
-        remedy="Split the batch.",
-    ),
-    Limit(
-        "mla.decode.max_seqlen_k",
-        "cannot",
-        "max_seqlen_k",
-        field("max_seqlen_k") <= 2**31 - PAGE_SIZE,
-        because="keys are counted in 32 bits, rounded up to a page",
-        remedy="Shorten the sequences.",
-    ),
-    Limit(
-        "mla.decode.num_pages",
-        "cannot",
-        "num_pages",
-        field("num_pages") <= MAX_I32,
-        because="page ids are 32-bit",
-        remedy="Divide the cache.",
-    ),
 )
-"""What a request must meet. `causal` may be either: a sequence's only query is its last token and sees every key."""
+"""What a request must meet."""
 
 
 def _element_bytes() -> Expr:
@@ -138,9 +151,42 @@ def workgroup_bytes() -> Expr:
     return key_rows + field("parked_query_reads") * read_bytes
 
 
-def _single(name: str, value: int) -> Limit:
+def shape_limits(code: str) -> tuple[Limit, ...]:
+    """Return what every spec must meet on an arch, for the candidate whose codes begin with `code`."""
+    return (
+        _single(code, "latent_width", LATENT_WIDTH),
+        _single(code, "rope_width", ROPE_WIDTH),
+        _single(code, "page_size", PAGE_SIZE),
+        Limit(
+            f"{code}.spec.dtype",
+            "not_implemented",
+            "dtype",
+            field("dtype").one_of(ATOM_TYPES),
+            because="values are transposed and weights are rounded as pairs of 16 bits",
+            remedy=f"Evolve the spec to dtype={DTYPE}.",
+        ),
+        Limit(
+            f"{code}.spec.atom",
+            "cannot",
+            "dtype",
+            _has_atom(ATOM_TYPES),
+            because=f"both products are made of {PAGE_SIZE}x{STEP}x{PAGE_SIZE} matrix atoms of the type",
+            remedy="Choose an arch that has the atom, or a type for which this one has it.",
+        ),
+        Limit(
+            f"{code}.spec.wave_size",
+            "not_implemented",
+            "heads_per_wave",
+            eq(fact("wave_size"), WAVE_SIZE),
+            because=f"a wave's heads are laid out over {WAVE_SIZE} lanes",
+            remedy="Choose an arch with such waves.",
+        ),
+    )
+
+
+def _single(code: str, name: str, value: int) -> Limit:
     return Limit(
-        f"mla.decode.spec.{name}",
+        f"{code}.spec.{name}",
         "not_validated",
         name,
         eq(field(name), value),
@@ -149,9 +195,10 @@ def _single(name: str, value: int) -> Limit:
     )
 
 
-def _at_most_the_reads(name: str, because: str) -> Limit:
+def at_most_the_reads(code: str, name: str, because: str) -> Limit:
+    """Return the limit of a field that counts reads of a key row."""
     return Limit(
-        f"mla.decode.spec.{name}", "cannot", name, field(name) <= ROW_READS, because=because, remedy="Choose fewer."
+        f"{code}.spec.{name}", "cannot", name, field(name) <= ROW_READS, because=because, remedy="Choose fewer."
     )
 
 
@@ -163,35 +210,9 @@ def _has_atom(types: Sequence[str]) -> Expr:
 
 
 SPEC_LIMITS: Final = (
-    _single("latent_width", LATENT_WIDTH),
-    _single("rope_width", ROPE_WIDTH),
-    _single("page_size", PAGE_SIZE),
-    Limit(
-        "mla.decode.spec.dtype",
-        "not_implemented",
-        "dtype",
-        field("dtype").one_of(ATOM_TYPES),
-        because="values are transposed and weights are rounded as pairs of 16 bits",
-        remedy=f"Evolve the spec to dtype={DTYPE}.",
-    ),
-    Limit(
-        "mla.decode.spec.atom",
-        "cannot",
-        "dtype",
-        _has_atom(ATOM_TYPES),
-        because=f"both products are made of {PAGE_SIZE}x{STEP}x{PAGE_SIZE} matrix atoms of the type",
-        remedy="Choose an arch that has the atom, or a type for which this one has it.",
-    ),
-    Limit(
-        "mla.decode.spec.wave_size",
-        "not_implemented",
-        "heads_per_wave",
-        eq(fact("wave_size"), WAVE_SIZE),
-        because=f"a wave's heads are laid out over {WAVE_SIZE} lanes",
-        remedy="Choose an arch with such waves.",
-    ),
-    _at_most_the_reads("parked_query_reads", "the query has as many reads as a key row"),
-    _at_most_the_reads("fence_every", "the first product has that many units, one a read of a key row"),
+    *shape_limits("mla.decode"),
+    at_most_the_reads("mla.decode", "parked_query_reads", "the query has as many reads as a key row"),
+    at_most_the_reads("mla.decode", "fence_every", "the first product has that many units, one a read of a key row"),
     Limit(
         "mla.decode.spec.workgroup_memory",
         "cannot",
@@ -205,26 +226,32 @@ SPEC_LIMITS: Final = (
 
 
 def resource_limits(spec: MlaDecodeSpec) -> tuple[Limit, ...]:
-    """Return what a compiled kernel of a spec must meet, in the figures an arch may declare.
+    """Return what a compiled kernel of a spec must meet, in the figures an arch may declare."""
+    remedy = "Park more reads of the query, read less far ahead, or budget for fewer workgroups."
+    return budget_limits("mla.decode", spec.workgroups_per_cu, spec.waves, remedy)
+
+
+def budget_limits(code: str, workgroups_per_cu: int, waves: int, remedy: str) -> tuple[Limit, ...]:
+    """Return the limits of registers and occupancy.
 
     A wave has its share of the registers of a SIMD, on which the waves of all workgroups are spread evenly.
     """
-    waves_per_simd = ceil_div(spec.workgroups_per_cu * spec.waves, fact("simds_per_cu"))
+    waves_per_simd = ceil_div(workgroups_per_cu * waves, fact("simds_per_cu"))
     return (
         Limit(
-            "mla.decode.resources.vgpr",
+            f"{code}.resources.vgpr",
             "cannot",
             "vgpr",
             field("vgpr") + field("agpr") <= fact("vgprs_per_simd") // waves_per_simd,
-            because=f"{spec.workgroups_per_cu} workgroups of {spec.waves} waves share the registers of a compute unit",
-            remedy="Park more reads of the query, read less far ahead, or budget for fewer workgroups.",
+            because=f"{workgroups_per_cu} workgroups of {waves} waves share the registers of a compute unit",
+            remedy=remedy,
         ),
         Limit(
-            "mla.decode.resources.workgroups_per_cu",
+            f"{code}.resources.workgroups_per_cu",
             "cannot",
             "workgroups_per_cu",
-            field("workgroups_per_cu") >= spec.workgroups_per_cu,
+            field("workgroups_per_cu") >= workgroups_per_cu,
             because="the schedule counts on that many workgroups to hide each other's waits",
-            remedy="Park more reads of the query, read less far ahead, or budget for fewer workgroups.",
+            remedy=remedy,
         ),
     )

@@ -26,9 +26,8 @@ class Query:
     width: int
 
     @staticmethod
-    def reserve(geometry: Geometry) -> Value | None:
-        """Reserve the workgroup memory in which the last reads' fragments are parked, if any are."""
-        count = geometry.spec.parked_query_reads
+    def reserve(geometry: Geometry, count: int) -> Value | None:
+        """Reserve the workgroup memory in which the fragments of the last `count` reads are parked, if any are."""
         return memory.allocate(geometry.element, count * geometry.threads * geometry.latent.width) if count else None
 
     def vector(self, read: int) -> Value:
@@ -42,18 +41,24 @@ class Query:
         )
 
 
-def load_query(work: Work, parking: Value | None) -> Query:
-    """Load the wave's heads of the query: lane l holds a column of B, a head, in the contraction's column order."""
+def load_query(work: Work, parking: Value | None, parked: int) -> Query:
+    """Load the wave's heads of the query, the last `parked` reads of which go to `parking`."""
+    return _park(query_vectors(work), work.geometry, parking, parked)
+
+
+def query_vectors(work: Work, head_tile: int = 0) -> list[Value]:
+    """Load the heads of one atom: lane l holds a column of B, a head, in the contraction's column order."""
     geometry = work.geometry
     view = work.rows_of_token(work.arguments.qa, geometry.row_width)
-    index = work.first_head * geometry.row_width
+    first = work.first_head + head_tile * geometry.spec.atom_heads if head_tile else work.first_head
+    index = first * geometry.row_width
     vectors: list[Value] = []
     for contraction, first_column in sections(geometry):
         start = index + lane_index(_query_start(geometry, contraction.start_b))
         for read in range(contraction.reads):
             column = first_column + read * contraction.width
             vectors.append(memory.view_load(view, start + column, count=contraction.width))
-    return _park(vectors, geometry, parking)
+    return vectors
 
 
 def sections(geometry: Geometry) -> list[tuple[Contraction, int]]:
@@ -66,8 +71,8 @@ def _query_start(geometry: Geometry, start: Table) -> Table:
     return heads * geometry.row_width + start
 
 
-def _park(vectors: list[Value], geometry: Geometry, parking: Value | None) -> Query:
-    count = geometry.spec.parked_query_reads if parking is not None else 0
+def _park(vectors: list[Value], geometry: Geometry, parking: Value | None, parked_reads: int) -> Query:
+    count = parked_reads if parking is not None else 0
     width = geometry.latent.width
     index = lanes.thread_id() * width
     held, parked = vectors[: len(vectors) - count], vectors[len(vectors) - count :]

@@ -60,9 +60,21 @@ class Work:
         difference = arithmetic.sub(arithmetic.smax(next_key, first_key), first_key)
         length = arithmetic.smin(arithmetic.smax(difference, constant(0, I32)), arguments.max_seqlen_k)
         spec = geometry.spec
-        first_head = (lanes.block_id(axis=0) * spec.waves + wave) * spec.heads_per_wave
+        member = wave % spec.head_waves if spec.key_groups > 1 else wave
+        first_head = (lanes.block_id(axis=0) * spec.head_waves + member) * spec.heads_per_wave
         has_query = (next_token > token) & arithmetic.icmp(token, arguments.total_q, predicate="ult")
         return cls(arguments, geometry, sequence, token, has_query, length, wave, first_head)
+
+    @property
+    def group(self) -> Value:
+        """This wave's group; the groups of a workgroup take turns at the tiles."""
+        return self.wave // self.geometry.spec.head_waves
+
+    @property
+    def member(self) -> Value:
+        """This wave's place in its group."""
+        spec = self.geometry.spec
+        return self.wave % spec.head_waves if spec.key_groups > 1 else self.wave
 
     @property
     def wave_has_heads(self) -> Value:

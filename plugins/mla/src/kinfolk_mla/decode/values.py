@@ -29,7 +29,8 @@ class ValueProduct:
     @classmethod
     def of(cls, geometry: Geometry, tile: WorkgroupTile) -> ValueProduct:
         """Find where this lane reads."""
-        operand = TransposedOperand.of(tile, geometry.value.shape)
+        (step,) = geometry.steps
+        operand = TransposedOperand.of(tile, geometry.value.shape, rows=step.rows)
         return cls(geometry, operand, operand.address())
 
     @property
@@ -46,8 +47,8 @@ class ValueProduct:
         self, weights: Sequence[Value], accumulators: Sequence[Value], schedule: UnitSchedule
     ) -> list[Value]:
         """Return the accumulators with the tile's values added, weighted by this lane's f32 `weights`."""
-        order = self.geometry.weights_order
-        operand_b = narrow_weights([weights[slot] for slot in order], self.geometry.element)
+        (step,) = self.geometry.steps
+        operand_b = narrow_weights([weights[slot] for slot in step.slots], self.geometry.element)
         result = list(accumulators)
         lay_out([self._unit(window, operand_b, result) for window in range(self.windows)], schedule)
         return result

@@ -33,6 +33,7 @@ from kinfolk_runtime.simulator.fast.layout import (
     RETURNED,
     RUNNING,
     SHARED,
+    STAND,
     STATUS,
     WAITS,
 )
@@ -42,17 +43,23 @@ from kinfolk_runtime.simulator.order import FACTORS, MULTIPLIERS, STEP
 
 
 def barrier(wave_size: int, checks: Checks) -> OpText:
-    """Return the function that stops a wave until the others have come; all its lanes must be active."""
+    """Return the function that stops a wave until the others have come; all its lanes must be active.
+
+    Its word says which barrier it is: waves that stand at one meet, at whatever op.
+    """
     w = OpWriter(wave_size)
+    stand = w.word()
     if checks.sync:
         w.fault_if(w.let(f"icmp ne i64 {w.exec()}, {w.full}"))
-    w.leave(WAITS, w.let("getelementptr i64, ptr %i, i64 1"))
+    w.set_field("%c", STAND, stand)
+    w.leave(WAITS, w.let("getelementptr i64, ptr %i, i64 2"))
     return w.finish()
 
 
 def end(wave_size: int) -> OpText:
     """Return the function that ends a wave."""
     w = OpWriter(wave_size)
+    w.set_field("%c", STAND, "0")
     w.leave(RETURNED, "%i")
     return w.finish()
 
@@ -300,7 +307,7 @@ _WAVES = f"""waves.begin:
 wave:
   %k = phi i64 [0, %waves.begin], [%k2, %wave.fine]
   %status0 = phi i64 [0, %waves.begin], [%first.status, %wave.fine]
-  %pc0 = phi ptr [null, %waves.begin], [%first.pc, %wave.fine]
+  %stand0 = phi i64 [0, %waves.begin], [%first.stand, %wave.fine]
   %index.at = getelementptr i64, ptr %order, i64 %k
   %index = load i64, ptr %index.at
   %wc.at = mul i64 %index, {8 * CONTEXT_WORDS}
@@ -314,16 +321,17 @@ wave:
   %function = load ptr, ptr %wpc
   call void %function(ptr %wc, ptr %frame, ptr %wpc)
   %status = load i64, ptr %status.at
-  %pc = load ptr, ptr %wpc.at
+  %stand.at = getelementptr i64, ptr %wc, i64 {STAND}
+  %stand = load i64, ptr %stand.at
   %failed = icmp eq i64 %status, {FAULTED}
   br i1 %failed, label %fault, label %stood
 stood:
   %is.first = icmp eq i64 %k, 0
   %first.status = select i1 %is.first, i64 %status, i64 %status0
-  %first.pc = select i1 %is.first, ptr %pc, ptr %pc0
+  %first.stand = select i1 %is.first, i64 %stand, i64 %stand0
   %same.status = icmp eq i64 %status, %first.status
-  %same.pc = icmp eq ptr %pc, %first.pc
-  %same = and i1 %same.status, %same.pc
+  %same.stand = icmp eq i64 %stand, %first.stand
+  %same = and i1 %same.status, %same.stand
   %parted0 = getelementptr i64, ptr %order, i64 %waves
   %was.parted = load i64, ptr %parted0
   %old.parted = select i1 %is.first, i64 0, i64 %was.parted

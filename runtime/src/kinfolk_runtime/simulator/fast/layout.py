@@ -13,7 +13,7 @@ SLOT_ALIGNMENT: Final = 64
 
 # Words of a wave's context.
 EXEC, WAVE, BLOCK, STATUS, PC, DATA, MARKS, BUFFERS, BUFFER_COUNT, SHARED, SCRATCH = 0, 1, 2, 5, 6, 7, 8, 9, 10, 11, 12
-FLYING, READS, WRITES, ADDS, WAVE_BITS, GROUP = 13, 14, 15, 16, 17, 18
+FLYING, READS, WRITES, ADDS, WAVE_BITS, GROUP, STAND = 13, 14, 15, 16, 17, 18, 19
 CONTEXT_WORDS: Final = 24
 
 # Words that the waves of a workgroup share: how often bytes ceased to count as written, back edges since the barrier,

@@ -13,6 +13,7 @@ from kinfolk.ir.meaning import Control, LaneFunction, LanePermutation, Matrix, M
 from kinfolk.ir.numpy_lanes import NumpyAlgebra
 from kinfolk.ir.types import BufferType, DataType, PointerType, Type, ViewType, component_count, element_type
 from kinfolk.ir.value import Kernel, Operation, Region, Value
+from kinfolk_runtime.simulator.control import meeting_place
 from kinfolk_runtime.simulator.fast import (
     control_ops,
     lane_ops,
@@ -55,6 +56,7 @@ class FastProgram:
         self.workgroup_bytes = 0
         self.scratch_bytes = 0
         self._pending = self._staged_bytes = 0
+        self._stands: dict[Hashable, int] = {}
         self.parameters = list(kernel.body.arguments)
         self._accesses = dict(zip(kernel.body.arguments, (one.access for one in kernel.parameters), strict=True))
         self.parallel = _is_parallel(kernel, self._accesses)
@@ -290,6 +292,8 @@ class FastProgram:
                 ):
                     added = added_constant(op)
                     more = [added] if added else []
+                if isinstance(meaning, Control) and meaning.kind == "barrier":
+                    more = [self._stands.setdefault(meeting_place(op), len(self._stands) + 1)]
                 self._put(op, self._texts[op], *self._offsets(op.results), *self._offsets(op.operands), *more)
 
     def _offsets(self, values: Sequence[Value]) -> list[int]:

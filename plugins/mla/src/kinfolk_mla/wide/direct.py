@@ -1,0 +1,180 @@
+"""Tiles that come to workgroup memory directly: no register carries them, a wait before the barrier sees them there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from kinfolk.errors import IRError
+from kinfolk.ir.builder import constant, op_for_role
+from kinfolk.ir.op import OpDef
+from kinfolk.ir.ops import arithmetic, control, lanes, memory
+from kinfolk.ir.types import I32
+from kinfolk.ir.value import Value
+from kinfolk.tile.layout import per_lane
+from kinfolk.tile.paging import Page
+from kinfolk.tile.timeline import Job
+from kinfolk.tile.workgroup_tile import WorkgroupTile
+from kinfolk_mla.decode.sequence import Work
+from kinfolk_mla.wide.ring import Incoming, Pages, Slots, Staged, naming_jobs, row_views
+from kinfolk_mla.wide.rows import STAGED, PaddedPart, SwizzledPart, swizzled_vector
+
+
+@attrs.frozen(eq=False)
+class DirectRing:
+    """Slots of padded latent rows, then rope rows without padding, `stage` bringing a wave's worth of vectors.
+
+    The waves of a group bring a tile together: as many rows of each page as any other, one a call, and as many blocks
+    of rope rows. Each group has slots of its own.
+    """
+
+    work: Work
+    pages: Pages
+    slots: Slots
+    latent: WorkgroupTile
+    rope: WorkgroupTile
+    rope_begin: int
+    parts: tuple[PaddedPart, SwizzledPart]
+    stage: OpDef
+    wait: OpDef
+    outlives_barrier: bool = True
+
+    @classmethod
+    def of(cls, work: Work, slots: int) -> DirectRing:
+        """Reserve `slots` for each group of waves."""
+        geometry = work.geometry
+        spec = geometry.spec
+        pitch = spec.latent_width + geometry.row_padding
+        begin = spec.tile_keys * pitch
+        elements = begin + spec.tile_keys * spec.rope_width
+        buffer = memory.allocate(geometry.element, spec.key_groups * slots * elements)
+        first = work.group * (slots * elements) if spec.key_groups > 1 else constant(0, I32)
+        latent = WorkgroupTile(buffer, geometry.element, spec.tile_keys, spec.latent_width, pitch)
+        rope = WorkgroupTile(buffer, geometry.element, spec.tile_keys, spec.rope_width, spec.rope_width)
+        rows = per_lane(geometry.score.shape.a.rows, "the key of an A element")
+        ring = cls(
+            work,
+            Pages(work.pages(), spec.tile_pages),
+            Slots(begin=first, count=slots, elements=elements),
+            latent,
+            rope,
+            begin,
+            (PaddedPart.of(latent, geometry.latent, rows), SwizzledPart.of(rope, geometry.rope, rows, begin)),
+            op_for_role(f"stage_view_{spec.vector_bytes}"),
+            op_for_role("wait_staged"),
+        )
+        ring._check()
+        return ring
+
+    @property
+    def _vector(self) -> int:
+        return self.work.geometry.spec.vector_bytes // self.work.geometry.element.bytes
+
+    @property
+    def _rows_per_wave(self) -> int:
+        """Rows of a page that a wave brings."""
+        return self.work.geometry.spec.page_size // self.work.geometry.spec.head_waves
+
+    @property
+    def _rope_rows(self) -> int:
+        """Rope rows that one call brings."""
+        return self.work.geometry.wave_size * self._vector // self.rope.columns
+
+    @property
+    def _rope_calls(self) -> int:
+        """Calls for rope rows that a wave makes."""
+        return self.work.geometry.spec.tile_keys // self._rope_rows // self.work.geometry.spec.head_waves
+
+    def _check(self) -> None:
+        geometry, spec = self.work.geometry, self.work.geometry.spec
+        a_call = geometry.wave_size * self._vector
+        shared = self._rope_calls * spec.head_waves * self._rope_rows == spec.tile_keys
+        if a_call != spec.latent_width or spec.page_size % spec.head_waves or not shared:
+            raise IRError(
+                f"{spec.head_waves} waves do not bring rows of {spec.latent_width} + {spec.rope_width} elements, "
+                f"{spec.tile_keys} a tile, in calls of {a_call} elements each"
+            )
+
+    def fill(self, tiles: Sequence[Sequence[Page]], incoming: Incoming) -> None:
+        """Ask for three tiles, wait for them, and meet."""
+        for number, pages in enumerate(tiles):
+            for job in self.calls(pages, self.slots.at(number)):
+                job()
+        self.arrived()
+        control.barrier()
+
+    def drain(self) -> None:
+        """Wait: what is on its way to workgroup memory must not arrive in another workgroup's."""
+        self.arrived()
+
+    def arrived(self) -> None:
+        """Wait for all that this wave has asked for."""
+        self.wait.add(outstanding=0)
+
+    def jobs(
+        self, slot: Value, tile: Value, loaded: Sequence[Value], following: Sequence[Value], incoming: Incoming
+    ) -> Staged:
+        """Return the jobs that ask for tile `tile` + 3 and wait for tile `tile` + 2."""
+        return Staged(
+            past_barrier=[
+                *naming_jobs(self.pages, tile + 3, following, incoming),
+                *self.calls(incoming.pages, self.slots.before(slot)),
+            ],
+            before_barrier=self.arrived,
+        )
+
+    def calls(self, pages: Sequence[Page], slot: Value) -> list[Job]:
+        """Return the jobs that ask for this wave's part of a tile, `pages` being there when they run."""
+        spec, vector = self.work.geometry.spec, self._vector
+        views: list[Value] = []
+        row = self.work.member * self._rows_per_wave
+        begin: list[Value] = []
+
+        def bound() -> None:
+            views.extend(row_views(self.work, page)[0] for page in pages)
+            begin.append(slot + row * self.latent.pitch)
+
+        def latent(page: int, number: int) -> Job:
+            def call() -> None:
+                index = row * spec.latent_width + lanes.lane_id() * vector
+                place = (page * spec.page_size + number) * self.latent.pitch
+                self.stage.add(
+                    views[page],
+                    index + number * spec.latent_width if number else index,
+                    self.latent.buffer,
+                    begin[0],
+                    count=vector,
+                    offset=place,
+                    scope=STAGED,
+                )
+
+            return call
+
+        calls = [latent(page, number) for number in range(self._rows_per_wave) for page in range(spec.tile_pages)]
+        return [bound, *calls, *(self._rope_job(pages, slot, number) for number in range(self._rope_calls))]
+
+    def _rope_job(self, pages: Sequence[Page], slot: Value, number: int) -> Job:
+        return lambda: self._rope_call(pages, slot, number)
+
+    def _rope_call(self, pages: Sequence[Page], slot: Value, number: int) -> None:
+        """Ask for one of this wave's blocks of rope rows; where each lane reads decides the order of its vectors."""
+        spec, vector = self.work.geometry.spec, self._vector
+        blocks = spec.page_size // self._rope_rows
+        first = self.work.member * self._rope_calls if self._rope_calls > 1 else self.work.member
+        place = first + number if number else first
+        page, block = place // blocks, place % blocks
+        chosen = pages[0]
+        for other_page, other in enumerate(pages[1:], start=1):
+            here = page.eq(other_page)
+            chosen = Page(
+                arithmetic.select(here, other.identifier, chosen.identifier),
+                arithmetic.select(here, other.rows, chosen.rows),
+            )
+        vectors = self.rope.columns // vector
+        lane = lanes.lane_id()
+        row = block * self._rope_rows + lane // vectors
+        source = row * self.rope.columns + swizzled_vector(row, lane % vectors, vectors) * vector
+        start = slot + place * (self._rope_rows * self.rope.columns)
+        _, view = row_views(self.work, chosen)
+        self.stage.add(view, source, self.rope.buffer, start, count=vector, offset=self.rope_begin, scope=STAGED)

@@ -1,0 +1,221 @@
+"""MLA decode by two groups of waves that share one ring of tiles, half a round apart.
+
+While a group forms the scores of its tile, the other adds the values of the one before. All waves stage one tile each
+half round, so that three slots are enough, and each wave carries one tile's vectors at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kinfolk.ir.builder import constant
+from kinfolk.ir.ops import arithmetic, control
+from kinfolk.ir.types import I32
+from kinfolk.ir.value import Value
+from kinfolk.tile.softmax import OnlineSoftmax, RowState
+from kinfolk.tile.timeline import Job, Round, Section, Spread, Stream, first_reads
+from kinfolk_mla.decode.epilogue import count_refused_pages
+from kinfolk_mla.decode.sequence import Work
+from kinfolk_mla.wide.attend import Attended, Attention
+from kinfolk_mla.wide.merge import Merge
+from kinfolk_mla.wide.ring import Incoming, naming_jobs
+from kinfolk_mla.wide.scores import ScoreUnits
+from kinfolk_mla.wide.through_registers import RegisterRing, do
+from kinfolk_mla.wide.values import ValueUnits
+
+if TYPE_CHECKING:
+    from kinfolk_mla.wide.spec import MlaGroupedSpec
+
+Values = Callable[[], list[Value]]
+HALF = "half"
+"""Where the waves meet: one group after its first product, the other in its second."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class HalfState:
+    """At the start of a group's round: its tile i is staged in `slot`, tile i+1 in registers.
+
+    `rows` are the valid rows of tile i, `following` the page id of tile i+2, `loaded` what this thread carries of tile
+    i+1, `reads` the first key reads of tile i.
+    """
+
+    slot: Value
+    rows: Sequence[Value]
+    following: Sequence[Value]
+    loaded: Sequence[Value]
+    reads: Sequence[Value]
+    attended: Attended
+
+    def values(self) -> list[Value]:
+        """Flatten, in the order `again` reads."""
+        return [self.slot, *self.rows, *self.following, *self.loaded, *self.reads, *self.attended.values()]
+
+    def again(self, values: Sequence[Value]) -> HalfState:
+        """Rebuild a state of this one's shape from flattened values."""
+        slot, *rest = values
+
+        def take(like: Sequence[object]) -> list[Value]:
+            taken, rest[:] = rest[: len(like)], rest[len(like) :]
+            return taken
+
+        return HalfState(
+            slot=slot,
+            rows=take(self.rows),
+            following=take(self.following),
+            loaded=take(self.loaded),
+            reads=take(self.reads),
+            attended=self.attended.again(rest),
+        )
+
+
+@attrs.frozen(eq=False)
+class PingPongLoop:
+    """The stages of the kernel and the values they share."""
+
+    work: Work
+    spec: MlaGroupedSpec
+    ring: RegisterRing
+    scores: ScoreUnits
+    values: ValueUnits
+    attention: Attention
+
+    @classmethod
+    def of(cls, work: Work, spec: MlaGroupedSpec) -> PingPongLoop:
+        """Reserve workgroup memory and set the stages up."""
+        ring = RegisterRing.of(work, spec.slots)
+        softmax = OnlineSoftmax.of(work.arguments.scale, work.geometry.head_masks)
+        scores, values = ScoreUnits.of(work, ring.parts), ValueUnits.of(work.geometry, ring.latent)
+        return cls(work, spec, ring, scores, values, Attention(work, ring.pages, scores, values, softmax))
+
+    def run(self) -> None:
+        """Let the second group fall half a round behind, walk the tiles, let the first wait for it, merge.
+
+        There is a round even without keys: the second group's first reads are of what the first writes in it.
+        """
+        start, groups = self._start(), self.spec.key_groups
+        rounds = (self.ring.pages.tiles + (groups - 1)) // groups
+        carried = control.for_range(
+            0,
+            arithmetic.smax(rounds, constant(1, I32)),
+            1,
+            start.values(),
+            lambda number, now: self._step(number * groups + self.work.group, start.again(now)).values(),
+        )
+        attended = start.again(carried).attended
+        self._in_group(0, list, list)
+        count_refused_pages(self.work, attended.refused)
+        merge = Merge(self.work, self.attention.softmax, self.values.operand, self.ring.latent.buffer)
+        merge.store(attended.rows, attended.output)
+
+    def _in_group(self, group: int, do_there: Values, elsewhere: Values) -> Sequence[Value]:
+        """Do something and meet in one group, something else in the other; both give the same values."""
+
+        def meet() -> list[Value]:
+            values = do_there()
+            control.meet(HALF)
+            return values
+
+        return control.if_else(self.work.group.eq(group), meet, elsewhere)
+
+    def _start(self) -> HalfState:
+        """Stage tile 0; the second group waits for the first to be half a round ahead, and stages tile 1 meanwhile."""
+        pages, slots = self.ring.pages, self.ring.slots
+        numbers = [constant(number, I32) for number in range(4)]
+        identifiers = [pages.lookup(number) for number in numbers[:3]]
+        tiles = [pages.resolve(identifiers[number], numbers[number]) for number in range(2)]
+        incoming = Incoming()
+        self.ring.fill(tiles, incoming)
+
+        def fall_behind() -> list[Value]:
+            behind = Incoming()
+            do(self.ring.stores(slots.at(1), incoming.loaded))
+            do(naming_jobs(pages, numbers[2], identifiers[2], behind))
+            do(self.ring.loads(behind.pages, behind.loaded))
+            return [*behind.following, *behind.loaded]
+
+        later = self._in_group(1, fall_behind, lambda: [*identifiers[2], *incoming.loaded])
+        second = self.work.group.eq(1)
+        slot = arithmetic.select(second, slots.at(1), slots.begin)
+        rows = [
+            arithmetic.select(second, late.rows, early.rows) for early, late in zip(tiles[0], tiles[1], strict=True)
+        ]
+        names = len(identifiers[2])
+        reads = first_reads(self._key_stream(slot))
+        heads = [RowState.start() for _ in range(self.work.geometry.head_tiles)]
+        return HalfState(
+            slot=slot,
+            rows=rows,
+            following=later[:names],
+            loaded=later[names:],
+            reads=[value for read in reads for value in read],
+            attended=Attended(numbers[0], [], heads, self.values.start()),
+        )
+
+    def _staging(
+        self, slot: Value, loaded: Sequence[Value], tile: Value, following: Sequence[Value], incoming: Incoming
+    ) -> list[Job]:
+        """Return the jobs of a half round: write the tile that is there to `slot`, ask for tile `tile`."""
+        return [
+            *self.ring.stores(slot, loaded),
+            *naming_jobs(self.ring.pages, tile, following, incoming),
+            *self.ring.loads(incoming.pages, incoming.loaded),
+        ]
+
+    def _step(self, tile: Value, state: HalfState) -> HalfState:
+        slots, before, own, other = self.ring.slots, state.attended, Incoming(), Incoming()
+        total, largest = self.scores.start(), list[Value]()
+        staging = self._staging(slots.after(state.slot), state.loaded, tile + 2, state.following, own)
+        Round(
+            sections=[
+                Section(
+                    units=self.scores.units,
+                    use=self.scores.use(total),
+                    stream=self._key_stream(state.slot),
+                    fence_every=self.spec.fence_every,
+                    spreads=(Spread(jobs=staging),),
+                )
+            ],
+            carried=[[read] for read in state.reads],
+            units_after_barrier=0,
+            meeting=HALF,
+        ).lay_out()
+        stream = Stream(read=self.values.reads(state.slot), ahead=self.spec.value_read_ahead)
+        first = first_reads(stream)
+        do(self.attention.largest(total, largest))
+        scored = Attended(before.refused, total, before.rows, before.output)
+        scored = self.attention.correct(tile, scored, state.rows, largest)
+        weights, rows, jobs = self.attention.weigh(scored.scores, scored.rows)
+        do(jobs)
+        output = list(scored.output)
+        units = self.values.units
+        upcoming = slots.before(state.slot)
+        staging = self._staging(upcoming, own.loaded, tile + 3, own.following, other)
+        reads = Round(
+            sections=[
+                Section(
+                    units=units,
+                    use=self.values.use(weights, output),
+                    stream=stream,
+                    fence_every=1,
+                    spreads=(Spread(jobs=staging, end=max(0.1, 1 - (self.spec.units_after_barrier + 1) / units)),),
+                )
+            ],
+            carried=first,
+            following=self._key_stream(upcoming),
+            units_after_barrier=self.spec.units_after_barrier,
+            meeting=HALF,
+        ).lay_out()
+        return HalfState(
+            slot=upcoming,
+            rows=[page.rows for page in own.pages],
+            following=other.following,
+            loaded=other.loaded,
+            reads=[value for read in reads for value in read],
+            attended=Attended(scored.refused, [], rows, output),
+        )
+
+    def _key_stream(self, slot: Value) -> Stream:
+        return Stream(read=self.scores.reads(slot), ahead=self.spec.key_read_ahead)

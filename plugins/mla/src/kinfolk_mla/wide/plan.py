@@ -1,0 +1,109 @@
+"""What a decode request launches on the kernels with 32 heads a wave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from kinfolk.candidate import Candidate
+from kinfolk.expr import ceil_div, field
+from kinfolk.plan import Launch, Plan
+from kinfolk.refusal import Limit
+from kinfolk_mla.decode.candidate import CAUSAL_NOTE
+from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, PAGE_SIZE, ROPE_WIDTH
+from kinfolk_mla.decode.plan import ARGUMENTS, BINDINGS, CONTENTS, OUTPUTS
+from kinfolk_mla.wide import limits
+from kinfolk_mla.wide.spec import MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
+
+if TYPE_CHECKING:
+    from kinfolk.arch import Arch
+    from kinfolk_mla.request import MlaRequest
+
+
+@attrs.frozen(kw_only=True)
+class Schedule:
+    """The fields of a spec that say how, not what."""
+
+    staging: str
+    key_read_ahead: int
+    value_read_ahead: int
+    fence_every: int = 1
+    units_after_barrier: int
+
+
+PIPELINED_REGISTERS: Final = Schedule(staging="registers", key_read_ahead=4, value_read_ahead=2, units_after_barrier=1)
+PIPELINED_DIRECT: Final = Schedule(staging="direct", key_read_ahead=5, value_read_ahead=5, units_after_barrier=32)
+GROUPED_REGISTERS: Final = Schedule(staging="registers", key_read_ahead=4, value_read_ahead=2, units_after_barrier=1)
+GROUPED_DIRECT: Final = Schedule(staging="direct", key_read_ahead=6, value_read_ahead=6, units_after_barrier=4)
+
+
+def brings_tiles_directly(arch: Arch) -> bool:
+    """Whether an arch has ops for what the direct staging does."""
+    return all(role in arch.roles for role in limits.DIRECT_ROLES)
+
+
+def pipelined_schedule(arch: Arch) -> Schedule:
+    """Return the default schedule of the pipelined kernel on an arch, by what it declares."""
+    return PIPELINED_DIRECT if brings_tiles_directly(arch) else PIPELINED_REGISTERS
+
+
+def grouped_schedule(arch: Arch) -> Schedule:
+    """Return the default schedule of the grouped kernel on an arch, by what it declares."""
+    return GROUPED_DIRECT if brings_tiles_directly(arch) else GROUPED_REGISTERS
+
+
+def wide_spec(kind: type[MlaWideSpec], schedule: Schedule) -> MlaWideSpec:
+    """Return the spec of a schedule."""
+    return kind(
+        num_heads=limits.heads_of(kind),
+        latent_width=LATENT_WIDTH,
+        rope_width=ROPE_WIDTH,
+        page_size=PAGE_SIZE,
+        dtype=DTYPE,
+        **attrs.asdict(schedule),
+    )
+
+
+def _candidate(
+    code: str, kind: type[MlaWideSpec], capability: tuple[Limit, ...], schedule_for: Callable[[Arch], Schedule]
+) -> Candidate:
+    heads = limits.heads_of(kind)
+
+    def specs(arch: Arch, flavor: str) -> Iterator[MlaWideSpec]:
+        """Yield the one spec that a plan can name."""
+        yield wide_spec(kind, schedule_for(arch))
+
+    def plan(request: MlaRequest, arch: Arch) -> Plan:
+        """Return the plan of an admitted request: one launch, a workgroup per sequence."""
+        spec = wide_spec(kind, schedule_for(arch))
+        return Plan(
+            request=request,
+            launches=(
+                Launch(
+                    spec=spec,
+                    grid=(ceil_div(field("num_heads"), heads), field("num_seqs"), 1),
+                    block=spec.waves * arch.wave_size,
+                    arguments=ARGUMENTS,
+                ),
+            ),
+            bindings=BINDINGS,
+            outputs=OUTPUTS,
+            contents=CONTENTS,
+        )
+
+    return Candidate(
+        name=code,
+        priority=4,
+        plugin="kinfolk-mla",
+        capability=capability,
+        plan=plan,
+        specs=specs,
+        min_llvm=22,
+        notes=(CAUSAL_NOTE,),
+    )
+
+
+PIPELINED: Final = _candidate(limits.PIPELINED, MlaPipelinedSpec, limits.PIPELINED_CAPABILITY, pipelined_schedule)
+GROUPED: Final = _candidate(limits.GROUPED, MlaGroupedSpec, limits.GROUPED_CAPABILITY, grouped_schedule)

@@ -1,0 +1,195 @@
+"""The decode kernels with 32 heads a wave: any schedule gives the same results, and what a schedule must keep is seen.
+
+Faults are planted in how tiles come and waves meet: the sanitizers must name them, whatever order waves run in. Where
+nothing parts the waves, what shows first may be bytes that another wave has still to write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+from kinfolk.check import ScenarioReport
+from kinfolk.dispatch import dispatch
+from kinfolk.errors import IRError
+from kinfolk.ir import Kernel
+from kinfolk.ir.ops import control
+from kinfolk.plugins.composition import Composition, compose
+from kinfolk.refusal import unmet
+from kinfolk.tile import timeline
+from kinfolk_mla.request import MlaRequest
+from kinfolk_mla.wide import direct, limits, plan, ring
+from kinfolk_mla.wide.spec import MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
+from kinfolk_runtime import bind
+from kinfolk_runtime.artifact import Artifact
+from kinfolk_runtime.compilation import compile as compile_plan
+from kinfolk_runtime.simulator.engine import Simulator
+from kinfolk_runtime.verify import run_scenario, runners_of
+
+pytestmark = pytest.mark.simulate
+
+SMALL = MlaRequest(
+    num_heads=128,
+    num_seqs=2,
+    total_q=2,
+    max_seqlen_q=1,
+    max_seqlen_k=100,
+    absorbed_query=True,
+    kv_lora_rank=512,
+    rope_dim=64,
+    nope_dim=128,
+    v_dim=128,
+    page_size=16,
+    num_pages=20,
+    dtype="bf16",
+    kv_dtype="bf16",
+    causal=True,
+    scale=192**-0.5,
+)
+STRUCTURES = [
+    pytest.param("gfx942", 128, MlaPipelinedSpec, id="pipelined-registers"),
+    pytest.param("gfx942", 64, MlaGroupedSpec, id="grouped-registers"),
+    pytest.param("gfx950", 128, MlaPipelinedSpec, id="pipelined-direct"),
+    pytest.param("gfx950", 64, MlaGroupedSpec, id="grouped-direct"),
+]
+
+
+def served(arch: str, heads: int) -> tuple[Composition, Artifact]:
+    return compose("mla", arch), compile_plan(dispatch(attrs.evolve(SMALL, num_heads=heads), arch))
+
+
+def judged(composition: Composition, artifact: Artifact, kernel: Kernel, scenario: str) -> ScenarioReport:
+    planted = attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], kernel=kernel),))
+    request = artifact.plan.request
+    (chosen,) = [each for each in composition.scenarios(request) if each.name == scenario]
+    return run_scenario(composition, planted, chosen, runners_of(order_seeds=(0,)))
+
+
+@pytest.mark.parametrize(("arch", "heads", "kind"), STRUCTURES)
+def test_the_structure_is_the_one_that_is_chosen(arch: str, heads: int, kind: type[MlaWideSpec]) -> None:
+    _, artifact = served(arch, heads)
+    assert type(artifact.plan.launches[0].spec) is kind
+
+
+def other_schedules(spec: MlaWideSpec) -> list[MlaWideSpec]:
+    """Five schedules that differ in every field, each allowed by the structure's barrier."""
+    late = spec.units_after_barrier
+    changes: list[dict[str, int]] = [
+        {"key_read_ahead": 1, "value_read_ahead": max(1, spec.value_read_ahead), "fence_every": 0},
+        {"key_read_ahead": 8, "fence_every": 2},
+        {"key_read_ahead": 3, "value_read_ahead": spec.value_read_ahead + 1},
+        {"units_after_barrier": max(0, late - 1), "key_read_ahead": 2},
+    ]
+    return [spec, *(attrs.evolve(spec, **change) for change in changes)]
+
+
+def outputs(composition: Composition, artifact: Artifact, spec: MlaWideSpec) -> dict[str, bytes]:
+    """Run the kernel of a spec on the scenario with sequences of several lengths; return what it wrote, bit for bit."""
+    (ragged,) = [each for each in composition.scenarios(artifact.plan.request) if each.name == "ragged"]
+    planted = attrs.evolve(
+        artifact,
+        plan=dispatch(ragged.request, artifact.plan.arch),
+        kernels=(attrs.evolve(artifact.kernels[0], kernel=composition.emit(spec)),),
+    )
+    written = bind(planted, ragged.inputs(), executor=Simulator())()
+    return {name: np.asarray(array).tobytes() for name, array in written.items()}
+
+
+@pytest.mark.parametrize(("arch", "heads", "kind"), STRUCTURES)
+def test_one_set_of_units_in_five_schedules_gives_the_same_bits(arch: str, heads: int, kind: type[MlaWideSpec]) -> None:
+    composition, artifact = served(arch, heads)
+    spec = artifact.plan.launches[0].spec
+    assert isinstance(spec, kind)
+    specs = other_schedules(spec)
+    assert len({each.identity() for each in specs}) == 5
+    texts = {str(composition.emit(each)) for each in specs}
+    assert len(texts) == 5
+    first, *others = [outputs(composition, artifact, each) for each in specs]
+    assert all(each == first for each in others)
+
+
+def no_op(name: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """Leave out every op of a name that the loops build."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(timeline, name, lambda *_: None)
+
+    return plant
+
+
+def no_wait(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(direct.DirectRing, "arrived", lambda self: None)
+
+
+def no_drain(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(direct.DirectRing, "drain", lambda self: None)
+
+
+def slot_too_early(patch: pytest.MonkeyPatch) -> None:
+    """Tiles go to the slot that is being read."""
+    patch.setattr(ring.Slots, "before", lambda self, slot: slot)
+
+
+FAULTS = [
+    pytest.param("gfx942", 128, no_op("barrier"), "race|initialisation", id="pipelined-registers-no-barrier"),
+    pytest.param("gfx942", 128, slot_too_early, "race", id="pipelined-registers-slot"),
+    pytest.param("gfx942", 64, slot_too_early, "race", id="grouped-registers-slot"),
+    pytest.param("gfx950", 128, no_op("barrier"), "race|initialisation", id="pipelined-direct-no-barrier"),
+    pytest.param("gfx950", 128, no_wait, "race", id="pipelined-direct-no-wait"),
+    pytest.param("gfx950", 128, no_drain, "sync", id="pipelined-direct-no-drain"),
+    pytest.param("gfx950", 128, slot_too_early, "race", id="pipelined-direct-slot"),
+    pytest.param("gfx950", 64, no_op("barrier"), "race|initialisation", id="grouped-direct-no-barrier"),
+    pytest.param("gfx950", 64, no_wait, "race", id="grouped-direct-no-wait"),
+]
+
+
+@pytest.mark.parametrize(("arch", "heads", "plant", "kind"), FAULTS)
+def test_a_planted_fault_is_named_in_the_first_order_of_waves(
+    monkeypatch: pytest.MonkeyPatch, arch: str, heads: int, plant: Any, kind: str
+) -> None:
+    composition, artifact = served(arch, heads)
+    spec = artifact.plan.launches[0].spec
+    assert judged(composition, artifact, composition.emit(spec), "ragged").status == "pass"
+    with monkeypatch.context() as patch:
+        plant(patch)
+        kernel = composition.emit(spec)
+    report = judged(composition, artifact, kernel, "ragged")
+    assert report.status == "fail"
+    assert any(re.search(rf"\[({kind})\]", finding.message) for finding in report.findings), report.findings
+
+
+def test_waves_that_do_not_fall_half_a_round_behind_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its extra meeting the second group runs beside the first: it reads what nobody has written yet."""
+    composition, artifact = served("gfx942", 64)
+    spec = artifact.plan.launches[0].spec
+    with monkeypatch.context() as patch:
+        patch.setattr(control, "meet", lambda place: None)
+        kernel = composition.emit(spec)
+    report = judged(composition, artifact, kernel, "ragged")
+    assert any("[initialisation]" in finding.message for finding in report.findings), report.findings
+
+
+def test_values_that_would_be_read_past_the_barrier_are_refused_when_the_kernel_is_built() -> None:
+    """Through registers a slot is written again before the next barrier: the schedule is refused, not raced."""
+    composition, artifact = served("gfx942", 128)
+    spec = artifact.plan.launches[0].spec
+    with pytest.raises(IRError, match="past the barrier"):
+        composition.emit(attrs.evolve(spec, units_after_barrier=8))
+
+
+def test_direct_staging_needs_an_arch_that_has_it() -> None:
+    arch = compose("mla", "gfx942").arch
+    spec = plan.wide_spec(MlaPipelinedSpec, plan.PIPELINED_DIRECT)
+    fields = {refusal.code for refusal in unmet(limits.SPEC_LIMITS[MlaPipelinedSpec], spec, arch, "p")}
+    assert fields == {"mla.pipelined.spec.staging", "mla.pipelined.spec.workgroup_memory"}
+    assert not unmet(limits.SPEC_LIMITS[MlaPipelinedSpec], spec, compose("mla", "gfx950").arch, "p")
+
+
+def test_llvm_20_is_served_by_the_kernel_it_can_compile() -> None:
+    assert dispatch(SMALL, "gfx942", "llvm20").candidate == "mla.decode"
+    assert dispatch(SMALL, "gfx942", "llvm22").candidate == "mla.pipelined"
