@@ -45,6 +45,37 @@ def capability(code: str, heads: Limit, tiles_ahead: int = 1) -> tuple[Limit, ..
             remedy="Decode one token per sequence and step.",
         ),
         heads,
+        *_row_limits(code),
+        Limit(
+            f"{code}.num_seqs",
+            "cannot",
+            "num_seqs",
+            field("num_seqs") <= fact("max_grid_y"),
+            because="sequences are the second axis of the grid",
+            remedy="Split the batch.",
+        ),
+        Limit(
+            f"{code}.max_seqlen_k",
+            "cannot",
+            "max_seqlen_k",
+            field("max_seqlen_k") <= 2**31 - tiles_ahead * PAGE_SIZE,
+            because=f"keys are counted in 32 bits, up to {tiles_ahead} pages past the last",
+            remedy="Shorten the sequences.",
+        ),
+        Limit(
+            f"{code}.num_pages",
+            "cannot",
+            "num_pages",
+            field("num_pages") <= MAX_I32,
+            because="page ids are 32-bit",
+            remedy="Divide the cache.",
+        ),
+    )
+
+
+def _row_limits(code: str) -> tuple[Limit, ...]:
+    """Return the limits of what a key row and a page are."""
+    return (
         Limit(
             f"{code}.kv_lora_rank",
             "not_implemented",
@@ -84,30 +115,6 @@ def capability(code: str, heads: Limit, tiles_ahead: int = 1) -> tuple[Limit, ..
             eq(field("kv_dtype"), DTYPE),
             because="keys enter the matrix cores as they are stored",
             remedy=f"Store the cache as {DTYPE}.",
-        ),
-        Limit(
-            f"{code}.num_seqs",
-            "cannot",
-            "num_seqs",
-            field("num_seqs") <= fact("max_grid_y"),
-            because="sequences are the second axis of the grid",
-            remedy="Split the batch.",
-        ),
-        Limit(
-            f"{code}.max_seqlen_k",
-            "cannot",
-            "max_seqlen_k",
-            field("max_seqlen_k") <= 2**31 - tiles_ahead * PAGE_SIZE,
-            because=f"keys are counted in 32 bits, up to {tiles_ahead} pages past the last",
-            remedy="Shorten the sequences.",
-        ),
-        Limit(
-            f"{code}.num_pages",
-            "cannot",
-            "num_pages",
-            field("num_pages") <= MAX_I32,
-            because="page ids are 32-bit",
-            remedy="Divide the cache.",
         ),
     )
 
