@@ -57,8 +57,9 @@ class MlaSpec(Spec):
         return self.page_size * self.tile_pages
 
     def work_per_round(self) -> LoopWork:
-        """Return the keys of a tile and the heads of a workgroup that has as many as it can serve."""
-        return LoopWork(tokens=self.page_size, heads=min(self.num_heads, self.waves * self.heads_per_wave))
+        """Return the keys of a tile for each group of waves, and the heads of a workgroup that has all it can serve."""
+        heads = min(self.num_heads, self.head_waves * self.heads_per_wave)
+        return LoopWork(tokens=self.key_groups * self.tile_keys, heads=heads)
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return what the kernel takes.
