@@ -24,7 +24,7 @@ def demo(root: Path, allowed: str = "") -> subprocess.CompletedProcess[str]:
 def test_the_demo_passes(root: Path) -> None:
     done = demo(root)
     assert done.returncode == 0, done.stdout + done.stderr
-    for words in (*STEPS, "mla.decode: selected", "scratch_bytes", "All pass, in "):
+    for words in (*STEPS, "mla.pipelined: selected", "mla.grouped: selected", "scratch_bytes", "All pass, in "):
         assert words in done.stdout
     assert "left out" not in done.stdout
 

@@ -16,6 +16,7 @@ from kinfolk.ir.types import VectorType
 from kinfolk.ir.value import Kernel, Operation
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.spec import Spec
+from kinfolk_mla.spec import MlaSpec
 from kinfolk_runtime.cli.inspect import command
 from kinfolk_runtime.compilation import compile_specs
 from kinfolk_runtime.inspection import InspectedKernel, inspect_function, inspect_spec
@@ -24,6 +25,7 @@ from kinfolk_runtime.spec_space import spec_space
 
 FLAVOR = "llvm22"
 ARCHS = ("gfx942", "gfx950")
+FEW, DECODE, PIPELINED, GROUPED = "mla_decode_h16", "mla_decode_h128", "mla_pipelined_h128", "mla_grouped_h64"
 pytestmark = pytest.mark.compile
 
 
@@ -33,18 +35,15 @@ def composed(arch: str) -> Composition:
 
 
 @functools.cache
-def spec_of(arch: str, heads: int) -> Spec:
-    [found] = [
-        each
-        for each in spec_space(composed(arch), FLAVOR)
-        if each.symbol().startswith(f"mla_decode_h{heads}_") and getattr(each, "num_heads", 0) == heads
-    ]
+def spec_of(arch: str, kind: str) -> Spec:
+    """Return the spec whose symbol begins with a kind, such as `mla_decode_h16`."""
+    [found] = [each for each in spec_space(composed(arch), FLAVOR) if each.symbol().startswith(f"{kind}_")]
     return found
 
 
 @functools.cache
-def inspected(arch: str, heads: int) -> InspectedKernel:
-    return inspect_spec(composed(arch), spec_of(arch, heads), FLAVOR, mca=False)
+def inspected(arch: str, kind: str) -> InspectedKernel:
+    return inspect_spec(composed(arch), spec_of(arch, kind), FLAVOR, mca=False)
 
 
 def exponentials(operations: list[Operation]) -> int:
@@ -72,23 +71,29 @@ def main_loop_of(kernel: Kernel) -> tuple[list[Operation], list[Operation]]:
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("heads", [16, 128])
-def test_the_cold_block_has_what_the_cold_branch_of_the_ir_has(arch: str, heads: int) -> None:
-    """The correction of maxima needs one exponential, the weights of a tile one per score; and all products are hot."""
-    found = inspected(arch, heads)
-    cold, others = main_loop_of(composed(arch).emit(spec_of(arch, heads)))
+@pytest.mark.parametrize("kind", [FEW, DECODE, PIPELINED, GROUPED])
+def test_the_cold_block_has_what_the_cold_branch_of_the_ir_has(arch: str, kind: str) -> None:
+    """The correction of maxima needs one exponential an atom of heads, the weights of a tile one per score.
+
+    All products are hot.
+    """
+    found, spec = inspected(arch, kind), spec_of(arch, kind)
+    assert isinstance(spec, MlaSpec)
+    atoms = spec.heads_per_wave // spec.atom_heads
+    cold, others = main_loop_of(composed(arch).emit(spec))
     assert found.hot is not None and found.every is not None and found.loop is not None
     hot, every = found.hot.to_dict(), found.every.to_dict()
-    assert hot["issued"]["transcendental"] == exponentials(others) > 1
-    assert every["issued"]["transcendental"] - hot["issued"]["transcendental"] == exponentials(cold) == 1
+    assert hot["issued"]["transcendental"] == exponentials(others) > atoms
+    assert every["issued"]["transcendental"] - hot["issued"]["transcendental"] == exponentials(cold) == atoms
     assert hot["issued"]["matrix"] == every["issued"]["matrix"] == sum(o.definition.issue == "matrix" for o in others)
     assert found.loop.rule == "named" and [block.source.partition(".")[0] for block in found.loop.cold] == ["cold"]
     assert found.hot.clocks["llvm"] < found.every.clocks["llvm"]
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_an_object_says_by_its_layout_what_the_assembly_says_by_name(arch: str, tmp_path: Path) -> None:
-    spec, marked = spec_of(arch, 128), inspected(arch, 128)
+@pytest.mark.parametrize("kind", [DECODE, PIPELINED, GROUPED])
+def test_an_object_says_by_its_layout_what_the_assembly_says_by_name(arch: str, kind: str, tmp_path: Path) -> None:
+    spec, marked = spec_of(arch, kind), inspected(arch, kind)
     (compiled,) = compile_specs([spec], FLAVOR, composition=composed(arch))
     path = tmp_path / "kernel.o"
     path.write_bytes(compiled.object)
@@ -103,15 +108,15 @@ def test_an_object_says_by_its_layout_what_the_assembly_says_by_name(arch: str, 
 
 
 @pytest.mark.parametrize(
-    "arch, heads, matrix, hot, every",
-    [("gfx942", 128, 1088, 1568, 1968), ("gfx950", 128, 800, 1168, 1572)],
+    "arch, matrix, hot, every",
+    [("gfx942", 1088, 1568, 1968), ("gfx950", 800, 1168, 1572)],
 )
-def test_clocks_are_near_those_that_were_recorded(arch: str, heads: int, matrix: float, hot: float, every: float):
+def test_clocks_are_near_those_that_were_recorded(arch: str, matrix: float, hot: float, every: float):
     """Recorded from a program of others with the same latencies; another build of the compiler may move them a little.
 
     The matrix unit's are exact: 68 products of 4 passes on one arch, 18 of 4 and 16 of 8 on the other, whichever way.
     """
-    found = inspected(arch, heads)
+    found = inspected(arch, DECODE)
     assert found.hot is not None and found.every is not None
     assert found.hot.matrix_clocks == matrix
     assert found.hot.clocks["llvm"] == pytest.approx(hot, rel=0.1)
@@ -120,7 +125,7 @@ def test_clocks_are_near_those_that_were_recorded(arch: str, heads: int, matrix:
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_rates_follow_from_clocks_waves_tokens_and_heads(arch: str) -> None:
-    found, few = inspected(arch, 128), inspected(arch, 16)
+    found, few = inspected(arch, DECODE), inspected(arch, FEW)
     document = found.to_dict()
     assert document["work"] == {"tokens": 16, "heads": 64}
     assert document["clocks_per_token_64h"] == document["loop"]["hot"]["clocks"]["llvm"] * 4 / 4 / 16
@@ -129,6 +134,26 @@ def test_rates_follow_from_clocks_waves_tokens_and_heads(arch: str) -> None:
         document["loop"]["matrix_clocks"] / document["loop"]["all"]["clocks"]["llvm"], 4
     )
     assert few.to_dict()["work"] == {"tokens": 16, "heads": 16}, "a wave of four has heads"
+
+
+@pytest.mark.parametrize(
+    "arch, kind, matrix, most",
+    [
+        ("gfx942", PIPELINED, 68, 90),
+        ("gfx942", GROUPED, 68, 98),
+        ("gfx950", PIPELINED, 34, 42),
+        ("gfx950", GROUPED, 34, 46),
+    ],
+)
+def test_the_wide_kernels_keep_the_matrix_unit_busy(arch: str, kind: str, matrix: float, most: float) -> None:
+    """A token of 64 heads is 64 * 2 * (576 + 512) operations; in a clock four SIMDs do 2,048, or 4,096."""
+    found = inspected(arch, kind)
+    rates = found.rates()
+    hot, every = rates["clocks_per_token_64h"], rates["clocks_per_token_64h_all"]
+    assert hot is not None and every is not None
+    assert rates["clocks_per_token_64h_matrix"] == matrix == 64 * 2 * (576 + 512) / (4096 if arch == "gfx950" else 2048)
+    assert matrix < hot <= most and hot < every
+    assert (found.figures["scratch_bytes"], found.scratch_ops) == (0, 0)
 
 
 def test_an_arch_that_declares_no_machine_refuses_and_says_what_it_lacks() -> None:

@@ -300,7 +300,7 @@ def test_a_dropped_barrier_is_a_race_in_the_ascending_order_alone(
     composition: Composition, monkeypatch: Patch, barrier: str | None, heads: int
 ) -> None:
     """With idle waves too, where the one wave that attends comes first and every value is right by chance."""
-    request = attrs.evolve(REQUEST, num_heads=heads)
+    request = attrs.evolve(REQUEST, num_heads=heads, candidate="mla.decode")
     artifact = compile_plan(dispatch(request, "gfx942"))
     if barrier is not None:
         drop_barrier(monkeypatch, BARRIERS.index(barrier))

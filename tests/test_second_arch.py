@@ -23,6 +23,8 @@ pytestmark = pytest.mark.needs("mla", "gfx942")
 TWIN = "twin"
 REQUEST = "num_heads=128 num_seqs=2 total_q=2 max_seqlen_q=1 max_seqlen_k=100 absorbed_query=true"
 WORDS = ["mla", *REQUEST.split()]
+SELECTED = "mla.pipelined"
+"""What serves the request on gfx942 and gfx950."""
 Ask = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -82,7 +84,7 @@ def test_a_copy_under_another_name_makes_families_emit_identical_kernels(twin_si
 def test_the_copy_is_an_arch_like_any_other(twin_site: Path, ran: Ask) -> None:
     done = ran([twin_site], "-m", "kinfolk.cli", "why", *WORDS[:1], "--arch", TWIN, "--json", *WORDS[1:])
     document = json.loads(done.stdout)
-    assert (done.returncode, document["selected"]) == (0, "mla.decode")
+    assert (done.returncode, document["selected"]) == (0, SELECTED)
     assert "kinfolk-twin" in ran([twin_site], "-m", "kinfolk.cli", "list").stdout
 
 
@@ -127,7 +129,7 @@ def test_everything_else_works_without_it(without: Ask) -> None:
     listed = without("list")
     assert "gfx942" in listed.stdout and "gfx950" not in listed.stdout
     asked = without("why", "mla", "--arch", "gfx942", "--json", *WORDS[1:])
-    assert (asked.returncode, json.loads(asked.stdout)["selected"]) == (0, "mla.decode")
+    assert (asked.returncode, json.loads(asked.stdout)["selected"]) == (0, SELECTED)
 
 
 @pytest.mark.compile
@@ -144,4 +146,4 @@ def test_the_same_folders_with_it_know_it(tmp_path: Path, ran: Ask) -> None:
     """The control: it is the missing distribution that is missed, not something else of those folders."""
     paths = installation(tmp_path)
     done = ran(paths, "-m", "kinfolk.cli", "why", "mla", "--arch", "gfx950", "--json", *WORDS[1:], isolated=True)
-    assert (done.returncode, json.loads(done.stdout)["selected"]) == (0, "mla.decode")
+    assert (done.returncode, json.loads(done.stdout)["selected"]) == (0, SELECTED)

@@ -1,5 +1,6 @@
 """How fast the simulator's engines run MLA decode: lane-operations a second, and how long a kernel takes to prepare."""
 
+import math
 import time
 
 import numpy as np
@@ -34,9 +35,9 @@ def filled(composition, plan, keys):
 def lane_operations(kernel, plan, keys):
     """Return about how many a launch has: the ops of the loop over pages, rare branches among them."""
     [loop] = [op for op in kernel.walk() if op.name == "core.for"]
-    rounds = keys // plan.launches[0].spec.page_size
-    workgroups = BATCH * plan.request.num_heads // 64
-    return len(list(loop.regions[0].walk())) * rounds * workgroups * kernel.block
+    [launch] = plan.launches
+    rounds = keys // launch.spec.work_per_round().tokens
+    return len(list(loop.regions[0].walk())) * rounds * math.prod(plan.grid(launch)) * kernel.block
 
 
 @pytest.mark.benchmark(group="engines")

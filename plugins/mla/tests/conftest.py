@@ -4,8 +4,9 @@ import importlib.util
 import sys
 from pathlib import Path
 
-NAME = "mla_requests"
-if NAME not in sys.modules and importlib.util.find_spec("kinfolk_mla"):
-    spec = importlib.util.spec_from_file_location(NAME, Path(__file__).with_name(f"{NAME}.py"))
-    sys.modules[NAME] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[NAME])
+NAMES = ("mla_requests", "mla_toy_arch")
+for name in NAMES:
+    if name not in sys.modules and importlib.util.find_spec("kinfolk_mla"):
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])

@@ -1,18 +1,13 @@
 """What decode takes: each limit on both sides of its edge, and every admitted request within the space of specs."""
 
 import attrs
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mla_requests import asking
+from mla_toy_arch import arch, atoms
 
-from kinfolk.arch import Arch
 from kinfolk.expr import Scope, TensorGeometry, from_json
-from kinfolk.ir.meaning import Matrix, OperandMap
-from kinfolk.ir.op import OpDef
-from kinfolk.ir.types import F32, SCALARS
-from kinfolk.matrix import Atom, MatrixCatalog
 from kinfolk.plan import Offsets, PageIds
 from kinfolk.refusal import unmet
 from kinfolk.usage import Usage
@@ -21,24 +16,6 @@ from kinfolk_mla.decode.limits import CAPABILITY, HEADS, SPEC_LIMITS, workgroup_
 from kinfolk_mla.decode.plan import SCHEDULES, decode_plan, decode_spec, decode_specs, schedule_for
 from kinfolk_mla.plugin import kinfolk_gate_resources
 from kinfolk_mla.request import FLOAT_TYPES, MlaRequest
-
-
-def atoms(*types, k=16):
-    """Return a catalog of 16x16 atoms of some types; where their elements lie does not matter here."""
-    where = OperandMap(np.zeros((64, 4), np.int64), np.zeros((64, 4), np.int64))
-
-    def atom(name):
-        meaning = Matrix(16, 16, k, SCALARS[name], SCALARS[name], F32, where, where, where)
-        return Atom(OpDef(name=f"toy.{name}", result=lambda *_: (), issue="matrix", meaning=meaning, lowering=print), 4)
-
-    return MatrixCatalog(tuple(map(atom, types)))
-
-
-def arch(**changes):
-    facts = {"lds_bytes": 65536, "max_grid_y": 65535, "simds_per_cu": 4, "vgprs_per_simd": 512}
-    parts = {"name": "toy", "target_ids": ("toy",), "wave_size": 64, "facts": facts, "matrix": atoms("bf16", "f16")}
-    return Arch(**(parts | {"lower_kernel": None, "read_usage": None} | changes))
-
 
 request = asking(num_heads=128, num_seqs=3, max_seqlen_k=777)
 
@@ -245,8 +222,7 @@ def test_a_wave_keeps_to_its_share_of_the_registers(workgroups, share):
 
 
 def test_the_schedule_follows_from_what_an_arch_declares():
-    plain, reading = arch(), arch(name="other")
-    object.__setattr__(reading, "roles", {"transpose_read_16": None})
+    plain, reading = arch(), arch(name="other", roles=["transpose_read_16"])
     schedules = [schedule for _, schedule in SCHEDULES]
     assert [schedule_for(each) for each in (reading, plain)] == schedules
     assert decode_plan(request(), reading).launches[0].spec == decode_spec(128, schedules[0])

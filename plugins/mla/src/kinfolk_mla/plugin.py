@@ -45,8 +45,8 @@ def kinfolk_validate_spec(spec: Spec, arch: Arch) -> Iterable[Refusal]:
     from kinfolk_mla.decode import limits as decode
     from kinfolk_mla.wide import limits as wide
 
-    if isinstance(spec, MlaPipelinedSpec | MlaGroupedSpec):
-        return unmet(wide.SPEC_LIMITS[type(spec)], spec, arch, PLUGIN)
+    if isinstance(spec, MlaWideSpec):
+        return unmet(wide.spec_limits(spec), spec, arch, PLUGIN)
     return unmet(decode.SPEC_LIMITS, spec, arch, PLUGIN) if isinstance(spec, MlaDecodeSpec) else ()
 
 

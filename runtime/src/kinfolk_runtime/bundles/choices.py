@@ -163,8 +163,8 @@ def _stand_in(kind: type[Request], assumed: Assumed) -> Request:
 def cases(composition: Composed, candidate: Candidate, flavor: str, fixed: Values = NOTHING) -> tuple[Case, ...]:
     """Return the plans of a candidate, one per answer to what its plan asks in Python.
 
-    `fixed` are the fields that have one value only. Raises BundleError, naming candidate and field, where a field that
-    Python reads has no finite list of values.
+    `fixed` are the fields that have one value only; a candidate that does not take them has no case. Raises
+    BundleError, naming candidate and field, where a field that Python reads has no finite list of values.
     """
     found: list[Case] = []
     for case in _forked(composition, candidate, flavor, fixed, Assumed()):
@@ -179,7 +179,7 @@ def cases(composition: Composed, candidate: Candidate, flavor: str, fixed: Value
 def _forked(
     composition: Composed, candidate: Candidate, flavor: str, fixed: Values, assumed: Assumed
 ) -> Iterator[Case]:
-    if not _possible(candidate, composition, assumed.fields):
+    if not _possible(candidate, composition, {**fixed, **assumed.fields}):
         return
     request = _stand_in(composition.request_type, assumed)
     try:

@@ -1,4 +1,7 @@
-"""What is counted of a kernel's run, in all and per instruction: an op at a source line, however often it was built."""
+"""What is counted of a kernel's run, in all and per instruction: an op at a source line, however often it was built.
+
+Where a line builds an op on values of several types, such as vectors of 16 and of 8 bytes, each is one of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from kinfolk.ir.meaning import Matrix
 from kinfolk.ir.op import OpDef
 
 if TYPE_CHECKING:
+    from kinfolk.ir.types import Type
     from kinfolk.ir.value import Operation
 
 Index = npt.NDArray[np.int64]
@@ -60,7 +64,7 @@ class WorkgroupAccess:
 
 @attrs.define(kw_only=True, eq=False)
 class Instruction:
-    """An op at a source line: how often waves ran it, and what they accessed.
+    """An op at a source line, on values of the same types: how often waves ran it, and what they accessed.
 
     `active` and `lanes` count the active lanes and all lanes of those runs. Bytes of an access are its distinct ones:
     lanes that read one address share them. `worst` is the access of the most bank conflicts with its cost,
@@ -144,12 +148,12 @@ class Counts:
         self.banks = banks
         self.read: dict[str, Touched] = {}
         self.written: dict[str, Touched] = {}
-        self._instructions: dict[tuple[str, str], Instruction] = {}
+        self._instructions: dict[tuple[str, str, tuple[Type, ...]], Instruction] = {}
 
     def instruction(self, op: Operation) -> Instruction:
         """Return the count that an op belongs to."""
         source = str(op.location)
-        key = (op.name, source)
+        key = (op.name, source, tuple(value.type for value in (*op.results, *op.operands)))
         if key not in self._instructions:
             self._instructions[key] = Instruction(definition=op.definition, source=source)
         return self._instructions[key]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from kinfolk.expr import Expr, all_of, any_of, ceil_div, const, eq, fact, field, maximum, minimum, ne, select
@@ -21,10 +20,10 @@ MAX_I32: Final = 2**31 - 1
 _BELOW: Final = maximum(minimum(field("num_heads") // STEP * STEP, HEADS[-2]), HEADS[0])
 
 
-def capability(code: str, heads: Limit, tiles_ahead: int = 1) -> tuple[Limit, ...]:
+def capability(code: str, heads: Limit, pages_ahead: int = 1) -> tuple[Limit, ...]:
     """Return what a request must meet for a candidate whose codes begin with `code`.
 
-    `heads` is its limit of heads; it names pages up to `tiles_ahead` past a sequence's last. `causal` may be either: a
+    `heads` is its limit of heads; it names pages up to `pages_ahead` past a sequence's last. `causal` may be either: a
     sequence's only query is its last token and sees every key.
     """
     return (
@@ -58,8 +57,8 @@ def capability(code: str, heads: Limit, tiles_ahead: int = 1) -> tuple[Limit, ..
             f"{code}.max_seqlen_k",
             "cannot",
             "max_seqlen_k",
-            field("max_seqlen_k") <= 2**31 - tiles_ahead * PAGE_SIZE,
-            because=f"keys are counted in 32 bits, up to {tiles_ahead} pages past the last",
+            field("max_seqlen_k") <= 2**31 - pages_ahead * PAGE_SIZE,
+            because=f"keys are counted in 32 bits, up to {pages_ahead} * {PAGE_SIZE} past the last",
             remedy="Shorten the sequences.",
         ),
         Limit(
@@ -97,7 +96,7 @@ def _row_limits(code: str) -> tuple[Limit, ...]:
             "not_implemented",
             "page_size",
             eq(field("page_size"), PAGE_SIZE),
-            because="a tile of keys is one page",
+            because="a tile of keys is made of whole pages",
             remedy=f"Re-page the cache to {PAGE_SIZE} keys a page.",
         ),
         Limit(
@@ -158,8 +157,11 @@ def workgroup_bytes() -> Expr:
     return key_rows + field("parked_query_reads") * read_bytes
 
 
-def shape_limits(code: str) -> tuple[Limit, ...]:
-    """Return what every spec must meet on an arch, for the candidate whose codes begin with `code`."""
+def shape_limits(code: str, atom_heads: int) -> tuple[Limit, ...]:
+    """Return what every spec must meet on an arch, for the candidate whose codes begin with `code`.
+
+    The atoms of both products have `atom_heads` heads side by side, and as many rows.
+    """
     return (
         _single(code, "latent_width", LATENT_WIDTH),
         _single(code, "rope_width", ROPE_WIDTH),
@@ -176,8 +178,8 @@ def shape_limits(code: str) -> tuple[Limit, ...]:
             f"{code}.spec.atom",
             "cannot",
             "dtype",
-            _has_atom(ATOM_TYPES),
-            because=f"both products are made of {PAGE_SIZE}x{STEP}x{PAGE_SIZE} matrix atoms of the type",
+            _has_atom(atom_heads),
+            because=f"both products are made of {atom_heads}x{atom_heads}x{PAGE_SIZE} matrix atoms of the type",
             remedy="Choose an arch that has the atom, or a type for which this one has it.",
         ),
         Limit(
@@ -202,24 +204,22 @@ def _single(code: str, name: str, value: int) -> Limit:
     )
 
 
-def at_most_the_reads(code: str, name: str, because: str) -> Limit:
+def _at_most_the_reads(name: str, because: str) -> Limit:
     """Return the limit of a field that counts reads of a key row."""
-    return Limit(
-        f"{code}.spec.{name}", "cannot", name, field(name) <= ROW_READS, because=because, remedy="Choose fewer."
-    )
+    code = f"mla.decode.spec.{name}"
+    return Limit(code, "cannot", name, field(name) <= ROW_READS, because=because, remedy="Choose fewer.")
 
 
-def _has_atom(types: Sequence[str]) -> Expr:
-    """Return the condition that the arch has the atom of both products in the spec's type, where that is of `types`."""
-    return all_of(
-        *(any_of(ne(field("dtype"), name), fact(atom_fact(m=PAGE_SIZE, n=STEP, k=PAGE_SIZE, a=name))) for name in types)
-    )
+def _has_atom(heads: int) -> Expr:
+    """Return the condition that the arch has the atom of both products in the spec's type, where that is possible."""
+    atoms = {name: fact(atom_fact(m=heads, n=heads, k=PAGE_SIZE, a=name)) for name in ATOM_TYPES}
+    return all_of(*(any_of(ne(field("dtype"), name), atom) for name, atom in atoms.items()))
 
 
 SPEC_LIMITS: Final = (
-    *shape_limits("mla.decode"),
-    at_most_the_reads("mla.decode", "parked_query_reads", "the query has as many reads as a key row"),
-    at_most_the_reads("mla.decode", "fence_every", "the first product has that many units, one a read of a key row"),
+    *shape_limits("mla.decode", STEP),
+    _at_most_the_reads("parked_query_reads", "the query has as many reads as a key row"),
+    _at_most_the_reads("fence_every", "the first product has that many units, one a read of a key row"),
     Limit(
         "mla.decode.spec.workgroup_memory",
         "cannot",
