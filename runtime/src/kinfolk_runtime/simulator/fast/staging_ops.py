@@ -168,15 +168,20 @@ def waited(wave_size: int) -> OpText:
     return w.finish()
 
 
-def _by_lanes(head: str, body: str) -> str:
-    """Return a function that does something to `%size` bytes at `%begin`, for each run of lanes in `%exec`."""
+def _by_lanes(
+    head: str, body: str, *, declared: str = "", last: str = "some", carried: str = "", result: str = "void"
+) -> str:
+    """Return a function that does something to `%size` bytes at `%begin`, for each run of lanes in `%exec`.
+
+    `declared` is what it calls, `last` the block in which `body` ends, `carried` what goes from one run to the next.
+    """
     return f"""
-declare i64 @llvm.cttz.i64(i64, i1)
+{declared}declare i64 @llvm.cttz.i64(i64, i1)
 {head} {{
   br label %run
 run:
-  %left = phi i64 [%exec, %0], [%left2, %some]
-  %over = icmp eq i64 %left, 0
+  %left = phi i64 [%exec, %0], [%left2, %{last}]
+{carried}  %over = icmp eq i64 %left, 0
   br i1 %over, label %done, label %some
 some:
   %lane = call i64 @llvm.cttz.i64(i64 %left, i1 true)
@@ -190,7 +195,7 @@ some:
   %left2 = and i64 %left, %carried
   br label %run
 done:
-  ret void
+  ret {result}
 }}
 """
 
@@ -200,14 +205,16 @@ _FILL_LANES: Final = _by_lanes(
     """  %there = getelementptr i8, ptr %target, i64 %begin
   call void @llvm.memset.p0.i64(ptr %there, i8 %value, i64 %size, i1 false)
 """,
-).replace("declare", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\ndeclare", 1)
+    declared="declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n",
+)
 _COPY_LANES: Final = _by_lanes(
     "define internal void @copy_lanes(ptr %target, ptr %source, i64 %exec, i64 %bytes)",
     """  %there = getelementptr i8, ptr %target, i64 %begin
   %here = getelementptr i8, ptr %source, i64 %begin
   call void @llvm.memcpy.p0.p0.i64(ptr %there, ptr %here, i64 %size, i1 false)
 """,
-).replace("declare", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\ndeclare", 1)
+    declared="declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n",
+)
 _NOTE_LANES: Final = _by_lanes(
     "define internal void @note_lanes(ptr %c, i64 %place, i64 %exec, i64 %bytes, i64 %granule, i64 %set.bytes)",
     f"""  %writes.at = getelementptr i64, ptr %c, i64 {WRITES}
@@ -234,11 +241,11 @@ set:
   br i1 %again, label %set, label %after
 after:
 """,
-).replace("[%left2, %some]", "[%left2, %after]")
-_ANY_LANES: Final = (
-    _by_lanes(
-        "define internal i64 @any_lanes(ptr %target, i64 %exec, i64 %bytes)",
-        """  %there = getelementptr i8, ptr %target, i64 %begin
+    last="after",
+)
+_ANY_LANES: Final = _by_lanes(
+    "define internal i64 @any_lanes(ptr %target, i64 %exec, i64 %bytes)",
+    """  %there = getelementptr i8, ptr %target, i64 %begin
   br label %byte
 byte:
   %n = phi i64 [0, %some], [%n2, %byte]
@@ -253,9 +260,9 @@ after:
   %found = zext i8 %sum2 to i64
   %total2 = or i64 %total, %found
 """,
-    )
-    .replace("[%left2, %some]", "[%left2, %after]\n  %total = phi i64 [0, %0], [%total2, %after]")
-    .replace("ret void", "ret i64 %total")
+    last="after",
+    carried="  %total = phi i64 [0, %0], [%total2, %after]\n",
+    result="i64 %total",
 )
 _DELIVER: Final = f"""
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
