@@ -347,6 +347,8 @@ def test_a_space_is_sampled_evenly_and_says_so(composed):
             ("--sanitize", "races"),
             "no sanitizer 'races'; there are race, memory, initialisation, sync, integer, indirection",
         ),
+        (("--sanitize", "all,race"), "no sanitizer 'all'; there are race, "),
+        (("--sanitize", "race,none"), "all and none stand alone"),
         (("--order-seeds", "0,-1"), "'0,-1' is no list of seeds"),
         (("--order-seeds", "0,"), "'0,' is no list of seeds"),
         (("--scenario", "ragged"), "no scenario 'ragged'"),

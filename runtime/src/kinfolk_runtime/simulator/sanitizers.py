@@ -34,5 +34,6 @@ def sanitizers(names: str | Iterable[str]) -> frozenset[Sanitizer]:
     given = names.split(",") if isinstance(names, str) else list(names)
     unknown = [name for name in given if name not in ALL]
     if unknown:
-        raise UnknownSanitizer(f"no sanitizer {unknown[0]!r}; there are {', '.join(SANITIZERS)}, all and none")
-    return frozenset(known for known in SANITIZERS if known in given)
+        known = ", ".join(SANITIZERS)
+        raise UnknownSanitizer(f"no sanitizer {unknown[0]!r}; there are {known}; all and none stand alone")
+    return frozenset(name for name in SANITIZERS if name in given)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kinfolk_runtime.simulator.access import Transfer
 
 POISON: Final = 0xA5
-"""What every byte holds that is not there; as bf16 or f32 a small negative number that stands out."""
+"""What every byte holds that is not there or not written; a small negative bf16 or f32 that stands out."""
 Inside = npt.NDArray[np.bool_]
 
 

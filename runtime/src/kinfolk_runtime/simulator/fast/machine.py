@@ -16,11 +16,10 @@ from kinfolk_runtime.simulator.fast.program import FastProgram
 from kinfolk_runtime.simulator.fast.race_ops import wave_bits
 from kinfolk_runtime.simulator.space import Mapped
 from kinfolk_runtime.simulator.traffic import Traffic, Watched
+from kinfolk_runtime.simulator.transfers import POISON
 
 Words = npt.NDArray[np.int64]
 _RUN: Final = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-POISON: Final = 0xA5
-"""What memory of waves and workgroups holds before anything is written."""
 
 
 def aligned(size: int, fill: int = 0) -> npt.NDArray[np.uint8]:
