@@ -27,7 +27,10 @@ TOTAL_MINUTES = 25
 PATIENCE = 3  # a stage that takes this many times its budget is ended
 README_MARK = "<!-- ci runs this block -->"
 # The optional tools of the runtime, which CI requires: the command, and Debian's package that brings it.
-TOOLS = {"llc-22": "llvm-22", "ld.lld-22": "lld-22"}
+TOOLS = {"llc-22": "llvm-22", "ld.lld-22": "lld-22", "g++": "g++"}
+# The same of C++ headers, which lie in the folders where Debian and others put them.
+HEADERS = {"nlohmann/json.hpp": "nlohmann-json3-dev"}
+HEADER_FOLDERS = (Path("/usr/include"), Path("/usr/local/include"))
 
 
 @dataclass(frozen=True)
@@ -80,9 +83,15 @@ def stages(readme: str) -> list[Stage]:
     ]
 
 
+def has_header(name: str) -> bool:
+    """Return whether a header is where a compiler finds it unasked."""
+    return any((folder / name).is_file() for folder in HEADER_FOLDERS)
+
+
 def install_tools() -> str:
     """Return the shell command that brings the missing tools; where nothing can, it says so and fails."""
     missing = {tool: package for tool, package in TOOLS.items() if not shutil.which(tool)}
+    missing |= {name: package for name, package in HEADERS.items() if not has_header(name)}
     if not missing:
         return "true"
     wanted = " ".join(missing.values())

@@ -1,8 +1,11 @@
 """Fixtures for what crosses distributions: the checkout's root, and the modules of `.ci`, which are no package."""
 
+import fcntl
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -13,6 +16,17 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+CPP = ("-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
+SANITIZED = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def _importable(name: str) -> None:
+    """Make a module beside the tests importable by name: test folders are no packages."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
 
 
 def _importable(name: str) -> None:
@@ -76,3 +90,47 @@ def ci_module() -> Callable[[str], ModuleType]:
         return module
 
     return load
+
+
+@pytest.fixture(scope="session")
+def sibling() -> Callable[[str], ModuleType]:
+    """Return a loader of the modules beside these tests by name, each loaded once."""
+
+    def load(name: str) -> ModuleType:
+        if name not in sys.modules:
+            _importable(name)
+        return sys.modules[name]
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def built_cpp(tmp_path_factory: pytest.TempPathFactory, ci_module: Callable[[str], ModuleType]) -> Callable[..., Path]:
+    """Return a builder of a C++ source: warnings are errors, sanitizers on unless other `flags` are given.
+
+    `include` is the folder of the headers, by default the one that ships. Workers share what one of them has built.
+    """
+    from kinfolk_runtime.bundles import include_folder
+
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+
+    def build(source: Path, *flags: str, include: Path | None = None) -> Path:
+        if shutil.which("g++") is None or not ci_module("stages").has_header("nlohmann/json.hpp"):
+            pytest.skip("no C++ compiler or no nlohmann/json.hpp is installed (Debian: g++, nlohmann-json3-dev)")
+        folder = include or include_folder()
+        options = [*CPP, *(flags or SANITIZED), f"-I{folder}", str(source)]
+        texts = [path.read_bytes() for path in (source, *sorted(folder.rglob("*.hpp")))]
+        key = hashlib.sha256(b"\0".join([" ".join(options).encode(), *texts])).hexdigest()[:16]
+        program = shared / f"cpp-{source.stem}-{key}"
+        with (shared / "cpp.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not program.exists():
+                made = program.with_suffix(".new")
+                command = ["g++", *options, "-o", str(made)]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                assert done.returncode == 0, done.stderr[-5000:]
+                made.rename(program)
+        return program
+
+    return build

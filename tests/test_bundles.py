@@ -44,7 +44,7 @@ REQUEST = {
     "scale": 0.0625,
 }
 GEOMETRY = {"block_table": TensorGeometry((3, 9), (40, 1))}
-pytestmark = pytest.mark.compile
+pytestmark = [pytest.mark.compile, pytest.mark.needs("mla", "gfx942", "gfx950")]
 
 
 def emitted(folder, *words, **environment):

@@ -50,7 +50,7 @@ def _binding_data(binding: Binding) -> dict[str, Any]:
 
 def _axis_data(axis: Axis) -> dict[str, Any]:
     stride = axis.stride.data() if isinstance(axis.stride, Expr) else axis.stride
-    return {"extent": axis.extent.data(), "text": str(axis.extent), "at_least": axis.at_least, "stride": stride}
+    return {"extent": axis.extent.data(), "at_least": axis.at_least, "stride": stride}
 
 
 def _content_data(content: ContentCheck) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from kinfolk_runtime.toolchains.base import Toolchain
 if TYPE_CHECKING:
     from kinfolk.plugins.composition import Composition
 
+Cases = list[tuple[Candidate, tuple[Case, ...]]]
 LAUNCH_FACTS = ("max_grid_x", "max_grid_y", "max_grid_z", "max_workgroup_size")
 """Facts that a launch is held to, where the arch declares them."""
 
@@ -73,9 +74,7 @@ def write_bundle(
     linker_name()
     _expect_no_ranking(composition)
     covers = _covers(request)
-    by_candidate = [
-        (candidate, _cases_of(composition, candidate, flavor, covers)) for candidate in composition.candidates()
-    ]
+    by_candidate = cases_of(composition, flavor, covers)
     specs = _specs(by_candidate)
     compiled = compile_specs(specs.values(), flavor, composition=composition, toolchain=toolchain)
     names = _names(specs)
@@ -85,7 +84,7 @@ def write_bundle(
         kernels[digest], made = kernel_files(composition, kernel, names[digest])
         files |= made
         step(names[digest])
-    data = _document(composition, flavor, covers, by_candidate, kernels)
+    data = document_of(composition, flavor, covers, by_candidate, kernels)
     files[FILE] = text_of(data)
     _replace(folder, files)
     count = sum(len(found) for _, found in by_candidate)
@@ -113,6 +112,11 @@ def _covers(request: Request | None) -> dict[str, Any]:
     }
 
 
+def cases_of(composition: Composition, flavor: str, covers: Values) -> Cases:
+    """Return the candidates, each with its cases; each spec of a case must be in the candidate's space."""
+    return [(each, _cases_of(composition, each, flavor, covers)) for each in composition.candidates()]
+
+
 def _cases_of(composition: Composition, candidate: Candidate, flavor: str, covers: Values) -> tuple[Case, ...]:
     if flavor_named(flavor).rank < candidate.min_llvm:
         return ()
@@ -128,7 +132,7 @@ def _cases_of(composition: Composition, candidate: Candidate, flavor: str, cover
     return found
 
 
-def _specs(by_candidate: Iterable[tuple[Candidate, tuple[Case, ...]]]) -> dict[str, Spec]:
+def _specs(by_candidate: Cases) -> dict[str, Spec]:
     """Return the specs of every case that may be admitted, by digest."""
     found = {
         launch.spec.digest(): launch.spec
@@ -151,13 +155,14 @@ def _names(specs: Mapping[str, Spec]) -> dict[str, str]:
     }
 
 
-def _document(
+def document_of(
     composition: Composition,
     flavor: str,
     covers: Values,
-    by_candidate: list[tuple[Candidate, tuple[Case, ...]]],
+    by_candidate: Cases,
     kernels: dict[str, Any],
 ) -> dict[str, Any]:
+    """Return what stands in `launch.json`."""
     arch = composition.arch
     scope = Scope(arch=arch)
     plans: list[dict[str, Any]] = []
@@ -223,7 +228,7 @@ def _case_data(case: Case, plans: list[dict[str, Any]], scope: Scope) -> dict[st
     }
 
 
-def _facts_read(by_candidate: Iterable[tuple[Candidate, tuple[Case, ...]]]) -> set[str]:
+def _facts_read(by_candidate: Cases) -> set[str]:
     """Return the names of the facts that limits, notes and plans read."""
     names: set[str] = set()
     trees: list[Expr] = []
