@@ -11,9 +11,11 @@ from kinfolk.candidate import Candidate
 from kinfolk.expr import ceil_div, field
 from kinfolk.plan import Launch, Plan
 from kinfolk.refusal import Limit
+from kinfolk.schedule import ScheduleSpace
 from kinfolk_mla.decode.candidate import CAUSAL_NOTE
 from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, PAGE_SIZE, ROPE_WIDTH
 from kinfolk_mla.decode.plan import ARGUMENTS, BINDINGS, CONTENTS, OUTPUTS
+from kinfolk_mla.schedules import SCHEDULES
 from kinfolk_mla.wide import limits
 from kinfolk_mla.wide.spec import MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
 
@@ -37,6 +39,15 @@ PIPELINED_REGISTERS: Final = Schedule(staging="registers", key_read_ahead=4, val
 PIPELINED_DIRECT: Final = Schedule(staging="direct", key_read_ahead=5, value_read_ahead=5, units_after_barrier=32)
 GROUPED_REGISTERS: Final = Schedule(staging="registers", key_read_ahead=4, value_read_ahead=2, units_after_barrier=1)
 GROUPED_DIRECT: Final = Schedule(staging="direct", key_read_ahead=6, value_read_ahead=6, units_after_barrier=4)
+
+
+SEARCHED: Final = {
+    "key_read_ahead": tuple(range(1, 9)),
+    "value_read_ahead": tuple(range(1, 9)),
+    "fence_every": (0, 1, 2, 4),
+    "units_after_barrier": (0, 1, 2, 4, 8, 16, 32),
+}
+"""The schedule fields, staging apart, which goes by what the arch has, with the values that a search tries."""
 
 
 def brings_tiles_directly(arch: Arch) -> bool:
@@ -101,6 +112,7 @@ def _candidate(
         plan=plan,
         specs=specs,
         min_llvm=22,
+        schedules=(ScheduleSpace(spec=kind, values=SEARCHED, table=SCHEDULES),),
         notes=(CAUSAL_NOTE,),
     )
 
