@@ -240,6 +240,7 @@ def memory_kernel(arch, element, count: int):
             if gives(op, view_type, I32, value.type) is not None:
                 op.add(memory.bound(y, extent), t * count + next(stored) * block, value)
         control.barrier()
+        control.meet("half")
         for op in of_kind(arch, "load", "workgroup"):
             whole = {"count": count} if any(attribute.name == "count" for attribute in op.attributes) else {}
             if gives(op, buffer, I32, **whole) == (vector(element, count),):

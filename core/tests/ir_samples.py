@@ -97,6 +97,7 @@ def every_op(wave_size: int = 64) -> Kernel:
         chosen = convert.fpext(short, to=F32)
         memory.workgroup_store(tile, lanes.uniform(thread), convert.fptrunc(chosen, to=BF16), offset=4, scope="tile")
         control.barrier()
+        control.meet("half")
         SCHEDULE_FENCE.add()
         row = memory.workgroup_load(tile, lanes.first_lane(thread), count=2, alignment=4)
         packed = lanes.byte_permute(convert.bitcast(row, to=I32), thread, selector=(0, 5, 1, 7))

@@ -96,7 +96,8 @@ def gather(spec):
 
             return control.if_else(good, add, count)
 
-        (total,) = control.for_range(0, last - first, 1, [zero], row)
+        rows = arithmetic.smin(last - first, num_pages * PAGE)  # no sequence here names a page twice
+        (total,) = control.for_range(0, rows, 1, [zero], row)
         memory.store(memory.offset(sums, s * WIDTH + t), total)
 
     return body

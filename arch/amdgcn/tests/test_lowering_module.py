@@ -69,7 +69,7 @@ def test_what_is_not_asked_for_is_left_to_the_compiler():
         ({"workgroups_per_cu": 0}, "'workgroups_per_cu' is a positive int, got 0"),
         ({"workgroups_per_cu": True}, "'workgroups_per_cu' is a positive int, got True"),
         ({"workgroups_per_cu": 9}, "9 workgroups of 256 threads are 9 waves per SIMD, test-gfx942 holds 8"),
-        ({"accumulators": "agpr"}, "'accumulators' is 'vgpr' or left out, got 'agpr'"),
+        ({"accumulators": "agpr"}, "'accumulators' is 'vgpr', 'either' or left out, got 'agpr'"),
     ],
 )
 def test_a_kernel_attribute_that_cannot_be_met_is_an_error_naming_it(attributes, said):
