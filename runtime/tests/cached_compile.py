@@ -1,4 +1,4 @@
-"""Compile kernels of the MLA family through the cache, and print what came from where. Run as a process of its own.
+"""Compile decode kernels of MLA through the cache, and print what came from where. Run as a process of its own.
 
 python cached_compile.py COUNT [--edit FILE OLD NEW] [--kill-compiler] [--kernels] [--list]
 """
@@ -55,7 +55,7 @@ def main(count, *options):
         assert old in text
         Path(path).write_text(text.replace(old, new))
     toolchain = Toolchain("--kill-compiler" in options)
-    specs = spec_space(composition, "llvm22")[: int(count)]
+    specs = [spec for spec in spec_space(composition, "llvm22") if "mla_decode" in spec.symbol()][: int(count)]
     answer = {"error": ""}
     try:
         if toolchain.kill:
