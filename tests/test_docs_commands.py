@@ -91,7 +91,7 @@ def test_a_family_is_copied_renamed_installed_and_run_as_the_page_says(monkeypat
     offline = f"{sys.executable} -m pip install -q --no-build-isolation --no-index --no-deps --target {site} ."
     assert block.count("pip install --no-deps -e .") == 1
     script = block.replace("pip install --no-deps -e .", offline).replace("kinfolk ", f"{sys.executable} -m kinfolk ")
-    script = script.replace("pytest -q tests", f"{sys.executable} -m pytest -q tests/test_column_scale_plan.py")
+    script = script.replace("pytest -q tests", f"{sys.executable} -m pytest -q tests")
     monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(site))
     done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=False, cwd=checkout)
