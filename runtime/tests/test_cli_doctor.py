@@ -121,3 +121,17 @@ def test_the_exit_status_follows_what_is_needed(monkeypatch, required, status):
 
 def test_an_arch_is_judged_by_an_empty_kernel_that_compiles(monkeypatch):
     assert checks(row("arch", "nosuch"))["target", "nosuch"].state == "broken"
+
+
+def test_storage_that_cannot_be_written_is_told_with_the_cause_and_fails_nothing(monkeypatch, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("kept")
+    for root in (file, file / "below"):
+        monkeypatch.setenv("KINFOLK_CACHE_DIR", str(root))
+        found = checks()["host", "storage"]
+        assert (found.standing, found.failed, found.found) == ("broken, optional", False, str(root))
+        assert "cannot be written (" in found.remedy and "KINFOLK_CACHE_DIR" in found.remedy
+    monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path / "new" / "folder"))
+    assert checks()["host", "storage"].state == "ok"
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+    assert file.read_text() == "kept"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -92,10 +93,22 @@ def health(rows: Iterable[Row]) -> Iterator[Check]:
 
 
 def _storage() -> Check:
+    """Return whether the folder of what is kept can be written, which is slower, no failure, where it cannot."""
     try:
-        return Check(group="host", name="storage", found=str(storage_root()))
+        root = storage_root()
     except KinfolkError as error:
         return Check(group="host", name="storage", state="broken", required=True, remedy=str(error))
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root) as file:
+            file.write(b"written")
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        remedy = (
+            f"It cannot be written ({why}): kernels are compiled anew each time. Set KINFOLK_CACHE_DIR to a folder."
+        )
+        return Check(group="host", name="storage", state="broken", found=str(root), remedy=remedy)
+    return Check(group="host", name="storage", found=str(root))
 
 
 def _executor(name: str) -> Check:
