@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner
 from goldens_family import ReelSpec, Shop, presses
 
+from kinfolk.plugins.faults import UnknownPlugin
 from kinfolk_runtime.cli import golden, resources
 from kinfolk_runtime.goldens import GoldenError, check
 from kinfolk_runtime.goldens.check import Host
-from kinfolk_runtime.goldens.compare import told
+from kinfolk_runtime.goldens.compare import Finding, Where, told
 
 BLESS_FIGURES = "kinfolk resources reel --arch sheet --bless --reason WHY"
 
@@ -91,6 +92,26 @@ def test_a_family_that_cannot_be_composed_is_a_finding(shop, command, monkeypatc
     result = command(golden, "check", "--json")
     assert {row["code"] for row in json.loads(result.stdout)["refusals"]} == {"plugin.error", "digests.zero"}
     assert command(golden, "bless", "--reason", "x").exit_code == 1
+
+
+def test_a_name_that_nothing_installed_offers_is_told_once_with_those_that_are(shop, command, monkeypatch):
+    def compose(family, arch):
+        raise UnknownPlugin("family", family, ("reel", "spool"))
+
+    monkeypatch.setattr("kinfolk.plugins.composition.compose", compose)
+    monkeypatch.setattr("kinfolk.plugins.loading.usable", lambda kind: ("sheet", "other"))
+    result = command(golden, "check", "real")
+    assert (result.exit_code, result.stdout.count("family is real, supported: reel or spool")) == (1, 1)
+    assert result.stdout.endswith("Did you mean reel?\n") and "every family" not in result.stdout
+    [row] = json.loads(command(golden, "check", "real", "--json").stdout)["refusals"]
+    assert (row["code"], row["value"]) == ("family.unknown", "real")
+    blessed = command(golden, "bless", "real", "--reason", "x")
+    assert blessed.exit_code == 1 and "no family 'real' is installed" in blessed.stderr
+
+
+@pytest.mark.parametrize("what, said", [("why", "why. Mend it."), ("why.", "why. Mend it."), ("so?", "so? Mend it.")])
+def test_a_finding_ends_its_sentence_once(what, said):
+    assert str(Finding(code="x", where=Where(kind="digests"), what=what, mend="Mend it.")).endswith(f": {said}")
 
 
 def findings(shop, host=None):

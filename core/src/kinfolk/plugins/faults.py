@@ -23,6 +23,7 @@ PLURALS: Final[dict[str, str]] = dict(
 
 
 DISCOVERY_OFF: Final = "discovery is off"
+ARCH_PAGE: Final = "docs/bringing-up-an-arch.md"
 _LOADING: Final = str(Path(__file__).with_name("loading.py"))
 
 
@@ -49,15 +50,16 @@ class UnknownPlugin(PluginError):
 
 
 def _remedy(kind: str, name: str, installed: tuple[str, ...], notes: tuple[str, ...]) -> str:
-    """Return what to do about an unknown name: the near miss; what keeps plugins out; what to install."""
+    """Return what to do about an unknown name: the near miss; what keeps plugins out; what to install, or to write."""
+    own = f" To write an arch: {ARCH_PAGE}." if kind == "arch" else ""
     if near := near_miss(name, installed):
-        return f"Did you mean {near}?"
+        return f"Did you mean {near}?{own}"
     if any(note.startswith(DISCOVERY_OFF) for note in notes):
         return f"{'; '.join(notes)}."
     told = f"{'; '.join((*notes, 'A distribution that offers it must be installed'))}"
     if kind in ("family", "arch") and re.fullmatch(r"[a-z][a-z0-9_]*", name):
         distribution = f"kinfolk-{name.replace('_', '-')}"
-        return f"{told}; ours are named kinfolk-NAME: pip install {distribution}"
+        return f"{told}; ours are named kinfolk-NAME: pip install {distribution}" + (own and f".{own}")
     return f"{told}; kinfolk list shows what is."
 
 

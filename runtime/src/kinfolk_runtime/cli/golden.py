@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from kinfolk.cli.output import EXIT_FAILED, print_document, refusal_rows, say
+from kinfolk.cli.output import EXIT_FAILED, print_document, print_refusals, refusal_rows, refusals_of, say
 from kinfolk.cli.table import print_table
 from kinfolk.errors import KinfolkError
+from kinfolk.plugins.faults import UnknownPlugin
 from kinfolk_runtime.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -67,7 +68,15 @@ def check_command(
     from kinfolk_runtime.goldens import check
     from kinfolk_runtime.goldens.check import Host
 
-    made, broken = _compositions(family, arch)
+    try:
+        made, broken = _compositions(family, arch)
+    except UnknownPlugin as error:
+        rows = refusals_of(error)
+        if as_json:
+            print_document({"schema": SCHEMA, "status": "fail", "refusals": rows})
+        else:
+            print_refusals(rows)
+        ctx.exit(EXIT_FAILED)
     with progress("comparing") as step:
         checked = check(made, Host.found(), required=require, step=step)
     checked.findings += broken
@@ -102,7 +111,10 @@ def bless_kinds(family: str | None, arch: str | None, reason: str | None, kinds:
 
     if not (reason or "").strip():
         raise click.UsageError("a blessing needs --reason WHY: what moved, and why that is right")
-    made, broken = _compositions(family, arch)
+    try:
+        made, broken = _compositions(family, arch)
+    except UnknownPlugin as error:
+        raise click.ClickException(str(error)) from None
     if broken:
         raise click.ClickException("; ".join(finding.what for finding in broken))
     host = Host.found()
@@ -123,7 +135,10 @@ def bless_kinds(family: str | None, arch: str | None, reason: str | None, kinds:
 
 
 def _compositions(family: str | None, arch: str | None) -> tuple[list[Composition], list[Finding]]:
-    """Return the compositions that are meant, and a finding for each that cannot be made."""
+    """Return the compositions that are meant, and a finding for each that cannot be made.
+
+    Raises UnknownPlugin for a family or an arch that is not installed.
+    """
     from kinfolk.plugins.composition import compose
     from kinfolk_runtime.cli.resources import pairs
     from kinfolk_runtime.goldens import Finding
@@ -134,6 +149,8 @@ def _compositions(family: str | None, arch: str | None) -> tuple[list[Compositio
     for each, on in pairs(family, arch):
         try:
             made.append(compose(each, on))
+        except UnknownPlugin:
+            raise
         except KinfolkError as error:
             broken.append(
                 Finding(code="plugin.error", where=Where(kind="digests", family=each, arch=on), what=str(error))

@@ -84,7 +84,7 @@ class Finding:
         return f"{meant}: {self.where.command}"
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what.removesuffix('.')}. {self.remedy}"
+        return f"{self.where}: {ended(self.what)} {self.remedy}"
 
     def alike(self) -> tuple[object, ...]:
         """Return what is equal for findings that say the same of several kernels of a lane."""
@@ -103,6 +103,11 @@ class Finding:
             remedy=self.remedy,
             plugin=plugin,
         )
+
+
+def ended(text: str) -> str:
+    """Return a text that ends as a sentence does."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def told(findings: Iterable[Finding]) -> Iterator[str]:
