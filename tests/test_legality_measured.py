@@ -14,6 +14,7 @@ from kinfolk.errors import ToolError
 from kinfolk_amdgcn.legality import Legality, Statement
 from kinfolk_amdgcn.legality.measure import measure, statuses
 from kinfolk_amdgcn.legality.table import STATUSES, Row
+from kinfolk_amdgcn.target import parse_target_id
 
 pytestmark = pytest.mark.compile
 
@@ -30,6 +31,15 @@ def tool(root):
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def test_a_processor_of_another_form_is_a_sentence_with_the_form_wanted(tool, monkeypatch):
+    with pytest.raises(SystemExit, match=r"no installed arch has gfx9x in .* without features: gfx942, not"):
+        tool.installed_archs(["gfx9x"])
+    monkeypatch.setattr(tool, "load", lambda kind, name: parse_target_id("MI300"))
+    monkeypatch.setattr(sys, "argv", ["measure_legality.py"])
+    with pytest.raises(SystemExit, match=r"'MI300' does not begin with a processor such as gfx942"):
+        tool.main()
 
 
 @pytest.fixture(scope="module")

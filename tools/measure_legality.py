@@ -24,6 +24,7 @@ from pathlib import Path
 import attrs
 
 from kinfolk.arch import Arch
+from kinfolk.errors import KinfolkError
 from kinfolk.plugins.loading import installed, load
 from kinfolk_amdgcn.legality import Legality
 from kinfolk_amdgcn.legality.measure import measure
@@ -95,7 +96,10 @@ def installed_archs(processors: Iterable[str] = ()) -> list[Measured]:
     ours = [each for each in found if getattr(each.arch.lower_kernel, "func", None) is lower_kernel]
     known = sorted({processor for each in ours for processor in each.processors})
     if unknown := sorted(set(processors) - set(known)):
-        raise SystemExit(f"no installed arch has {', '.join(unknown)} in its target ids; there are {', '.join(known)}")
+        raise SystemExit(
+            f"no installed arch has {', '.join(unknown)} in its target ids; there are {', '.join(known)}. "
+            "A processor is LLVM's name of it alone, without features: gfx942, not gfx942:xnack-"
+        )
     wanted = set(processors) or set(known)
     if not wanted:
         raise SystemExit("no arch that kinfolk-amdgcn lowers for is installed")
@@ -123,7 +127,10 @@ def main() -> int:
     parser.add_argument("processors", nargs="*", help="measure only the archs of these; by default all")
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     arguments = parser.parse_args()
-    archs, lanes, differing = installed_archs(arguments.processors), host_lanes(), False
+    try:
+        archs, lanes, differing = installed_archs(arguments.processors), host_lanes(), False
+    except KinfolkError as error:  # an arch that cannot be made, such as by its target id, or a tool that is missing
+        raise SystemExit(str(error)) from error
     for each in archs:
         table = measured_now(each, lanes)
         text, before = table.to_json(), each.path.read_text(encoding="utf-8") if each.path.exists() else ""
