@@ -208,6 +208,7 @@ def test_the_document_and_the_table(tmp_path):
     assert done.exit_code == 0 and "useful matrix FLOPs of" in done.stdout and "lane  bank 0" in done.stdout
     done = run("mla", "--arch", "gfx942", *WORDS, "--plot", str(tmp_path / "banks.png"))
     assert done.exit_code == 0 and (tmp_path / "banks.png").read_bytes().startswith(b"\x89PNG")
+    assert "banks.png is written" in " ".join(done.stderr.split())
 
 
 @pytest.mark.simulate

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from kinfolk.cli.output import EXIT_FAILED, print_defaults, print_document
+from kinfolk.cli.output import EXIT_FAILED, print_defaults, print_document, say
 from kinfolk_runtime.cli.asked import Asked, arch_option, asked, flavor_option, known_scenarios, reasons
 from kinfolk_runtime.cli.profile_tables import print_profile
 from kinfolk_runtime.cli.progress import progress
@@ -80,6 +80,7 @@ def command(
                 click.echo(picture.text(), err=as_json)
             else:
                 picture.draw(Path(plot))
+                say(f"{plot} is written", err=True)
     except (CannotDraw, OSError) as error:
         raise click.ClickException(str(error)) from None
 
