@@ -33,7 +33,8 @@ from kinfolk.usage import Usage
 from kinfolk_runtime.artifact import Artifact, ArtifactError, CompiledKernel, argument_layout, artifact_key, sha256
 from kinfolk_runtime.executor import Work
 from kinfolk_runtime.simulator import Simulator
-from kinfolk_runtime.verify import ORDER_SEEDS, runners_of, verify
+from kinfolk_runtime.simulator.fault import FaultKind, KernelFault, Party
+from kinfolk_runtime.verify import ONE_ORDER, ORDER_SEEDS, runners_of, verify
 
 WAVE = 64
 
@@ -354,6 +355,37 @@ def test_a_missing_barrier_is_a_race_in_every_order(run):
     assert "[race]" in message and "the other party: " in message
 
 
+STORE, LOAD = Party("core.store", "f.py:3", (0, 0, 0)), Party("core.load", "f.py:4", (0, 0, 0))
+
+
+def met(kind: FaultKind, place: int, first: Party, other: Party) -> KernelFault:
+    """Return the fault of two parties in the workgroup at a place."""
+    fault = KernelFault("meets", kind=kind, kernel="k", workgroup=(place, 0, 0), other=other)
+    fault.op, fault.source = first.op, first.source
+    return fault
+
+
+@pytest.mark.parametrize(
+    "kind, seconds, ends",
+    [
+        ("race", (LOAD, STORE), ["[race] [order seeds 0, 1]"]),  # the parties in the other order
+        ("race", (STORE, LOAD), ["[race] [order seeds 0, 1]"]),
+        ("race", (STORE, STORE), ["[race] [order seed 0]", "[race] [order seed 1]"]),
+        ("memory", (STORE, LOAD), ["[memory] [order seed 0]", "[memory] [order seed 1]"]),
+    ],
+)
+def test_a_race_that_orders_find_in_several_workgroups_is_told_once(run, monkeypatch, kind, seconds, ends):
+    faults = iter([met(kind, 0, STORE, LOAD), met(kind, 1, *seconds)])
+
+    def racing(self: Simulator, work: Work) -> None:
+        raise next(faults)
+
+    monkeypatch.setattr(Simulator, "run", racing)
+    [scenario] = run(Family(), order_seeds=[0, 1], scenarios=["one"]).scenarios
+    assert [finding.message.partition(" [")[1:] for finding in scenario.findings] == [(" [", end[1:]) for end in ends]
+    assert "workgroup (0,0,0)" in scenario.findings[0].message
+
+
 def test_what_no_launch_writes_is_a_finding_by_name_and_place(run):
     """Also where what was there happens to be right."""
     report = run(Family(first=2))
@@ -406,7 +438,12 @@ def test_the_simulator_runs_once_per_seed_and_another_executor_once():
 
 
 def test_every_order_of_waves_gives_the_same_report(run):
-    assert run(Family(), order_seeds=[7]).to_dict() == run(Family()).to_dict()
+    assert run(Family(), order_seeds=[7, 8]).to_dict() == run(Family()).to_dict()
+
+
+def test_a_run_in_one_order_says_what_only_several_show(run):
+    assert ONE_ORDER in run(Family(), order_seeds=[7]).notes
+    assert ONE_ORDER not in run(Family(), order_seeds=[7, 8]).notes
 
 
 SMALL = Limit(

@@ -31,6 +31,7 @@ from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.executor import DEFAULT, Executor, executor_of, takes_sparse
 from kinfolk_runtime.memory import memory_refusals
 from kinfolk_runtime.simulator.engine import ENGINES, Simulator
+from kinfolk_runtime.simulator.fault import KernelFault
 from kinfolk_runtime.simulator.sanitizers import SANITIZERS, Sanitizer
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
 
 ORDER_SEEDS: Final = (0, 1, 2)
 """The orders of waves and workgroups that each scenario runs in: ascending under 0, drawn under others."""
+ONE_ORDER: Final = (
+    "not looked for: races in global memory between waves of one workgroup; "
+    "they can show only where outputs of several orders differ, and one was run"
+)
+"""The note of a run in one order."""
 Started = Callable[[str, int], None]
 
 
@@ -102,7 +108,7 @@ def verify(
         kernels=kernel_reports(artifact.kernels),
         engine=simulator.engine if simulator else None,
         sanitizers=tuple(one for one in SANITIZERS if one in simulator.sanitize) if simulator else None,
-        notes=(*fitting.notes, *(_notes(simulator) if simulator else ())),
+        notes=(*fitting.notes, *(_notes(simulator, len(runners)) if simulator else ())),
     )
 
 
@@ -133,9 +139,13 @@ class Fitting:
         return cls(scenarios=tuple(kept), plans=plans, notes=tuple(notes))
 
 
-def _notes(simulator: Simulator) -> tuple[str, ...]:
+def _notes(simulator: Simulator, orders: int) -> tuple[str, ...]:
     left_out = [one for one in SANITIZERS if one not in simulator.sanitize]
-    return (*simulator.notes, *([f"not looked for: {', '.join(left_out)} (sanitizers)"] if left_out else []))
+    return (
+        *simulator.notes,
+        *([f"not looked for: {', '.join(left_out)} (sanitizers)"] if left_out else []),
+        *([ONE_ORDER] if orders == 1 else []),
+    )
 
 
 def kernel_reports(kernels: Iterable[CompiledKernel]) -> tuple[KernelReport, ...]:
@@ -215,26 +225,28 @@ class _Run:
         inputs = scenario.inputs()
         expected = self.composition.reference(scenario.request, inputs)
         compared: list[Comparison] = []
-        found: dict[Finding, list[int | None]] = {}
+        found: dict[object, tuple[Finding, list[int | None]]] = {}
         for runner in self.runners:
             memory = _memory(artifact.plan, inputs)
             try:
                 bound = self._launch(artifact, {**inputs, **memory}, runner.executor)
             except (SimulationError, BindError) as error:
                 code = "bind" if isinstance(error, BindError) else "simulation"
-                findings = [Finding(code, "", str(error))]
+                finding = Finding(code, "", str(error))
+                findings = {_race(error) or finding: finding}
             else:
                 here = list(_comparisons(artifact.plan, memory, expected))
-                findings = list(_unwritten(bound))
-                findings += [finding for comparison in here for finding in comparison.findings]
-                findings += self.composition.check_outputs(scenario.request, memory, expected)
+                judged = list(_unwritten(bound))
+                judged += [finding for comparison in here for finding in comparison.findings]
+                judged += self.composition.check_outputs(scenario.request, memory, expected)
+                findings = {finding: finding for finding in judged}
                 compared += here
-            for finding in dict.fromkeys(findings):
-                found.setdefault(finding, []).append(runner.order_seed)
+            for key, finding in findings.items():
+                found.setdefault(key, (finding, []))[1].append(runner.order_seed)
         return ScenarioReport(
             name=scenario.name,
             outputs=tuple(_worst(artifact.plan, compared)),
-            findings=tuple(_with_orders(finding, seeds) for finding, seeds in found.items()),
+            findings=tuple(_with_orders(finding, seeds) for finding, seeds in found.values()),
         )
 
     def _artifact_for(self, scenario: Scenario) -> Artifact:
@@ -251,6 +263,14 @@ class _Run:
         bound = bind(artifact, tensors, executor=executor, composition=self.composition)
         bound()
         return bound
+
+
+def _race(error: Exception) -> object:
+    """Return what makes a race the same in another workgroup or order: its kernel and both ops; None for any other."""
+    if not isinstance(error, KernelFault) or error.kind != "race":
+        return None
+    other = (error.other.op, error.other.source) if error.other else None
+    return error.kernel, frozenset({(error.op, error.source), other})
 
 
 def _unwritten(bound: Bound) -> Iterator[Finding]:
@@ -309,6 +329,7 @@ def _comparisons(plan: Plan, memory: Mapping[str, Array], expected: Mapping[str,
 
 __all__ = [
     "ENGINES",
+    "ONE_ORDER",
     "ORDER_SEEDS",
     "Runner",
     "chosen_scenarios",
