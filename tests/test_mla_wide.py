@@ -7,7 +7,7 @@ nothing parts the waves, what shows first may be bytes that another wave has sti
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -18,12 +18,15 @@ from kinfolk.check import ScenarioReport
 from kinfolk.dispatch import dispatch
 from kinfolk.errors import IRError
 from kinfolk.ir import Kernel
+from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import control
+from kinfolk.ir.types import I32
+from kinfolk.ir.value import Value
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.refusal import unmet
-from kinfolk.tile import timeline
+from kinfolk.tile import softmax, timeline
 from kinfolk_mla.request import MlaRequest
-from kinfolk_mla.wide import direct, limits, plan, ring
+from kinfolk_mla.wide import attend, direct, limits, merge, plan, ring, scores
 from kinfolk_mla.wide.spec import MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
 from kinfolk_runtime import bind
 from kinfolk_runtime.artifact import Artifact
@@ -161,6 +164,76 @@ def test_a_planted_fault_is_named_in_the_first_order_of_waves(
     report = judged(composition, artifact, kernel, "ragged")
     assert report.status == "fail"
     assert any(re.search(rf"\[({kind})\]", finding.message) for finding in report.findings), report.findings
+
+
+def one_key_more(patch: pytest.MonkeyPatch) -> None:
+    whole = scores.ScoreUnits.masked
+    patch.setattr(scores.ScoreUnits, "masked", lambda self, tile, valid: whole(self, tile, [one + 1 for one in valid]))
+
+
+def no_rescale(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(attend, "scale_accumulators", lambda accumulators, factor: list(accumulators))
+
+
+def no_rescale_of_the_total(patch: pytest.MonkeyPatch) -> None:
+    whole = softmax.OnlineSoftmax.raise_maximum
+
+    def raised(self: softmax.OnlineSoftmax, state: softmax.RowState, largest: Value) -> tuple[softmax.RowState, Value]:
+        larger, factor = whole(self, state, largest)
+        return softmax.RowState(larger.maximum, state.total), factor
+
+    patch.setattr(softmax.OnlineSoftmax, "raise_maximum", raised)
+
+
+def refused_pages_not_counted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(attend.Attention, "_refused", lambda self, tile, valid: constant(0, I32))
+
+
+def own_maximum_kept(patch: pytest.MonkeyPatch) -> None:
+    """The other group's maximum is taken for the own one: both are added up as if they stood under one maximum."""
+    whole = merge.Merge._exchanged
+
+    def exchanged(self: merge.Merge, rows: Sequence[softmax.RowState]) -> Any:
+        own, others = whole(self, rows)
+        kept = zip(own, others, strict=True)
+        return own, [softmax.RowState(mine.maximum, theirs.total) for mine, theirs in kept]
+
+    patch.setattr(merge.Merge, "_exchanged", exchanged)
+
+
+WRONG = [
+    (one_key_more, "page_plus_one", "tolerance"),
+    (no_rescale, "spike", "tolerance"),
+    (no_rescale_of_the_total, "spike", "tolerance"),
+    (refused_pages_not_counted, "bad_pages", "page_ids"),
+]
+
+
+def assert_told(
+    patch: pytest.MonkeyPatch, arch: str, heads: int, plant: Callable[[pytest.MonkeyPatch], None], told: tuple[str, str]
+) -> None:
+    """Whatever else shows: a kernel with a fault runs to its end and fails a scenario by a code, one without passes."""
+    (scenario, code), (composition, artifact) = told, served(arch, heads)
+    spec = artifact.plan.launches[0].spec
+    assert judged(composition, artifact, composition.emit(spec), scenario).status == "pass"
+    with patch.context() as within:
+        plant(within)
+        kernel = composition.emit(spec)
+    codes = {finding.code for finding in judged(composition, artifact, kernel, scenario).findings}
+    assert code in codes and codes.isdisjoint({"simulation", "bind"}), codes
+
+
+@pytest.mark.parametrize(("arch", "heads", "kind"), STRUCTURES)
+@pytest.mark.parametrize(("plant", "scenario", "code"), WRONG)
+def test_a_wrong_result_fails_its_scenario_by_the_check_that_is_for_it(
+    monkeypatch: pytest.MonkeyPatch, arch: str, heads: int, kind: type, plant: Any, scenario: str, code: str
+) -> None:
+    assert_told(monkeypatch, arch, heads, plant, (scenario, code))
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_groups_merged_without_their_maxima_fail(monkeypatch: pytest.MonkeyPatch, arch: str) -> None:
+    assert_told(monkeypatch, arch, 64, own_maximum_kept, ("ragged", "tolerance"))
 
 
 def test_waves_that_do_not_fall_half_a_round_behind_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

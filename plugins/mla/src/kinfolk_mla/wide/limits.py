@@ -51,7 +51,7 @@ def _capability(code: str, kind: type[MlaWideSpec]) -> tuple[Limit, ...]:
             "num_heads",
             eq(field("num_heads"), heads),
             because=f"{kind.waves // kind.key_groups} waves compute {kind.heads_per_wave} heads each",
-            remedy=f"Pad the query to {heads} heads, or let another candidate serve it.",
+            remedy=f"Pad or divide the query to {heads} heads a request, or let another candidate serve it.",
         ),
         PAGES_AHEAD,
     )
