@@ -26,7 +26,7 @@ from kinfolk_runtime.spec_space import spec_space
 FLAVOR = "llvm22"
 ARCHS = ("gfx942", "gfx950")
 FEW, DECODE, PIPELINED, GROUPED = "mla_decode_h16", "mla_decode_h128", "mla_pipelined_h128", "mla_grouped_h64"
-pytestmark = pytest.mark.compile
+pytestmark = [pytest.mark.compile, pytest.mark.needs("mla", "gfx942")]
 
 
 @functools.cache

@@ -34,7 +34,7 @@ from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.verify import run_scenario, runners_of
 
-pytestmark = pytest.mark.simulate
+pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942")]
 
 SMALL = MlaRequest(
     num_heads=128,
@@ -255,6 +255,7 @@ def test_values_that_would_be_read_past_the_barrier_are_refused_when_the_kernel_
         composition.emit(attrs.evolve(spec, units_after_barrier=8))
 
 
+@pytest.mark.needs("gfx950")
 def test_direct_staging_needs_an_arch_that_has_it() -> None:
     arch = compose("mla", "gfx942").arch
     spec = plan.wide_spec(MlaPipelinedSpec, plan.PIPELINED_DIRECT)
