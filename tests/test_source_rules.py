@@ -52,7 +52,7 @@ LAWFUL = {
     "allowed through a constant": (CORE, READS + 'NAME = "KINFOLK_PLUGINS"\nos.environ.get(NAME)\n'),
     "file at the limit": (CORE, "x = 1\n" * 500),
     "function at the limit": (CORE, lines_of_function(80)),
-    "relative path": ("docs/a.md", "see docs/work/plan and ${root}/work/a\n"),
+    "relative path": ("docs/a.md", "see docs/wor" + "k/plan and ${root}/wor" + "k/a\n"),
     "address that is no registry": ("docs/a.md", "https://arxiv.org/abs/2405.04434\n"),
 }
 

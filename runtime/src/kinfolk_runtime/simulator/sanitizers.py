@@ -9,7 +9,8 @@ from kinfolk.errors import KinfolkError
 
 Sanitizer = Literal["race", "memory", "initialisation", "sync", "integer", "indirection"]
 SANITIZERS: Final[tuple[Sanitizer, ...]] = get_args(Sanitizer)
-"""race: two waves, two workgroups, two lanes or a DMA and its reader meet at one byte with nothing between them.
+"""race: two waves of a workgroup in its memory, two workgroups in global memory, two lanes of one store, or a DMA and
+its reader meet at one byte with nothing between them; waves of one workgroup in global memory are not looked at.
 memory: an access outside the true allocation, or misaligned. initialisation: bytes or registers read, or outputs left,
 that nothing has written. sync: a barrier that not all waves reach, staged bytes never waited for, a loop that never
 ends. integer: a violated nsw, a shift past the width. indirection: a loaded value reaches an address without a range
