@@ -73,6 +73,26 @@ CHECKS = {
     "a mask": (lambda v, n: v & 63, None),
     "a mask that only aligns": (lambda v, n: v & -4, ("low", "high")),
     "an unsigned shift": (lambda v, n: v >> 4, ("high",)),
+    "an unsigned shift that leaves the upper bits": (lambda v, n: v >> 28, None),
+    "an unsigned shift that leaves more than half of them": (lambda v, n: v >> 15, ("high",)),
+    "an unsigned shift that leaves half of them": (lambda v, n: v >> 16, None),
+    "a division that leaves a few bits": (lambda v, n: v // (1 << 20), None),
+    "a division that leaves many": (lambda v, n: v // 1000, ("high",)),
+    "selected by comparisons of the next": (lambda v, n: arithmetic.select(between(v + 1, n), v, zero()), None),
+    "selected by one comparison of the next": (lambda v, n: arithmetic.select(v + 1 < n, v, zero()), ("low",)),
+    "selected by a comparison of a mirrored one": (lambda v, n: arithmetic.select(100 - v < n, v, zero()), ("high",)),
+    "selected by a signed comparison of one that may wrap": (
+        lambda v, n: arithmetic.select(between(arithmetic.add(v, 1), n), v, zero()),
+        ("low", "high"),
+    ),
+    "selected by an unsigned comparison of one that may wrap": (
+        lambda v, n: arithmetic.select(arithmetic.icmp(arithmetic.add(v, 1), n, predicate="ult"), v, zero()),
+        None,
+    ),
+    "selected by a comparison of its sum with another": (
+        lambda v, n: arithmetic.select(between(v + n, n), v, zero()),
+        ("low", "high"),
+    ),
     "selected by an unsigned comparison": (
         lambda v, n: arithmetic.select(arithmetic.icmp(v, n, predicate="ult"), v, zero()),
         None,

@@ -37,6 +37,7 @@ class Fact:
 
 
 Facts = frozenset[Fact]
+_OTHER: Final[dict[Side, Side]] = {LOW: HIGH, HIGH: LOW, BOTH: BOTH}
 _NEGATED: Final = {
     "eq": "ne", "ne": "eq", "slt": "sge", "sge": "slt", "sle": "sgt", "sgt": "sle",
     "ult": "uge", "uge": "ult", "ule": "ugt", "ugt": "ule",
@@ -93,15 +94,49 @@ def _compared(predicate: str, op: Operation) -> Facts:
 
 
 def _through(fact: Fact) -> list[Fact]:
-    """Return a fact, and the same of what its value is a copy of: a claim of uniformity changes nothing."""
+    """Return a fact, and what it says of the values its own is made of.
+
+    A claim of uniformity changes nothing; a constant added to it, or subtracted, moves the bound; subtracted from a
+    constant, a value has its bounds exchanged. Where that may wrap, only both bounds at once say something.
+    """
     facts = [fact]
-    made = fact.value.defining_op
-    while made is not None and made.name in ("core.uniform", "core.opaque"):
-        facts.append(Fact(made.operands[0], fact.side, fact.by))
-        made = made.operands[0].defining_op
+    value, side = fact.value, fact.side
+    while (before := _before(value, side)) is not None:
+        value, side = before
+        facts.append(Fact(value, side, fact.by))
     return facts
 
 
-def _is_true(value: Value) -> bool:
+def _before(value: Value, side: Side) -> tuple[Value, Side] | None:
+    """Return the value that another is a copy of but for a constant, and on which side it is bounded with it."""
     made = value.defining_op
-    return made is not None and made.name == "core.constant" and made.attributes["bits"] == 1
+    if made is None:
+        return None
+    if made.name in ("core.uniform", "core.opaque"):
+        return made.operands[0], side
+    if made.name not in ("core.add", "core.sub") or not (made.attributes["nsw"] or side == BOTH):
+        return None
+    a, b = made.operands
+    if constant_of(b) is not None:
+        return a, side
+    if constant_of(a) is not None:
+        return b, side if made.name == "core.add" else _OTHER[side]
+    return None
+
+
+def _is_true(value: Value) -> bool:
+    return constant_of(value) == -1
+
+
+def constant_of(value: Value) -> int | None:
+    """Return the number that an integer, or every component of a vector of integers, is; read as signed."""
+    made = value.defining_op
+    while made is not None and made.name == "core.splat":
+        made = made.operands[0].defining_op
+    if made is None or made.name != "core.constant":
+        return None
+    bits, type_ = made.attributes["bits"], made.results[0].scalar
+    assert isinstance(bits, int)
+    if type_.kind != "int":
+        return None
+    return bits - (1 << type_.bits) if bits >> (type_.bits - 1) else bits

@@ -10,15 +10,20 @@ is all that is asked here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from kinfolk.analysis.comparisons import BOTH, HIGH, LOW, Facts, Side, everywhere, facts_of
+from kinfolk.analysis.comparisons import BOTH, HIGH, LOW, Facts, Side, constant_of, everywhere, facts_of
+from kinfolk.check.defect import Defect
 from kinfolk.ir.meaning import Control, LanePermutation, MemoryAccess, ScheduleMarker
 from kinfolk.ir.types import BufferType, PointerType, ScalarType
 from kinfolk.ir.value import Kernel, Operation, Region, Value
 
+if TYPE_CHECKING:
+    from kinfolk.analysis.subject import Subject
+
+CHECK: Final = "unchecked_indirection"
 Chain = tuple[Operation, ...]
 """Ops from a load on, each taking what the one before gives."""
 SIDES: Final[tuple[Side, Side]] = (LOW, HIGH)
@@ -67,6 +72,19 @@ DEEP: Final = 100
 def indirections(kernel: Kernel) -> tuple[Indirection, ...]:
     """Return the addresses of a kernel that are made of loaded values without a range check, in order of the text."""
     return _Analysis(kernel).found()
+
+
+def unchecked_indirections(subject: Subject) -> tuple[Defect, ...]:
+    """Return a defect for each address that is made of a loaded value without a range check."""
+    return tuple(
+        Defect(
+            check=CHECK,
+            where=str(each.op.location),
+            problem=str(each),
+            remedy="compare the loaded value with both its bounds, or clamp it, before it takes part in an address",
+        )
+        for each in indirections(subject.kernel)
+    )
 
 
 def _either(first: Chain | None, second: Chain | None) -> Chain | None:
@@ -272,6 +290,8 @@ class _Analysis:
                 return GOOD if masked else _joined(states)
             case "core.sub":
                 return State(_either(states[0].low, states[1].high), _either(states[0].high, states[1].low))
+            case "core.udiv" | "core.lshr" if _takes_a_few_bits(op):
+                return GOOD
             case "core.udiv" | "core.lshr" | "core.zext":  # of an unsigned number: a negative one is a large one
                 return State(None, _either(states[0].high, states[0].low))
             case "core.add" | "core.sext" | "core.offset" | "core.bound" | "core.sdiv" | "core.ashr":
@@ -307,12 +327,14 @@ def _least(first: Chain | None, second: Chain | None) -> Chain | None:
 
 def _keeps_sign(value: Value) -> bool:
     """Whether a mask lets the sign through, as one that only aligns does."""
-    made = value.defining_op
-    if made is None or made.name != "core.constant":
-        return False
-    bits, type_ = made.attributes["bits"], value.type
-    width = getattr(type_, "bits", 32)
-    return isinstance(bits, int) and bool(bits >> (width - 1) & 1)
+    mask = constant_of(value)
+    return mask is not None and mask < 0
+
+
+def _takes_a_few_bits(op: Operation) -> bool:
+    """Whether a shift or a division leaves at most the upper half of a number's bits, as a mask would."""
+    by, half = constant_of(op.operands[1]), op.results[0].scalar.bits // 2
+    return by is not None and (by >= half if op.name == "core.lshr" else by >= 1 << half)
 
 
 def _addresses(op: Operation) -> Iterator[tuple[Value, str, Facts]]:
@@ -355,8 +377,7 @@ def _scales(op: Operation) -> bool:
 
 
 def _is_zero(value: Value) -> bool:
-    made = value.defining_op
-    return made is not None and made.name == "core.constant" and made.attributes["bits"] == 0
+    return constant_of(value) == 0
 
 
 __all__ = ["Indirection", "indirections"]
