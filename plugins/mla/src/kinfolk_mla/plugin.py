@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinfolk.hooks import hookimpl
 from kinfolk.refusal import Refusal, unmet
+from kinfolk_mla.combine.spec import MlaCombineSpec
 from kinfolk_mla.request import MlaRequest
 from kinfolk_mla.spec import MlaDecodeSpec
 from kinfolk_mla.wide.spec import MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
@@ -41,10 +42,13 @@ def kinfolk_candidates(arch: Arch) -> Iterable[Candidate]:
 
 @hookimpl
 def kinfolk_validate_spec(spec: Spec, arch: Arch) -> Iterable[Refusal]:
-    """Return what makes a decode spec impossible on the arch."""
+    """Return what makes a spec impossible on the arch."""
+    from kinfolk_mla.combine import limits as combine
     from kinfolk_mla.decode import limits as decode
     from kinfolk_mla.wide import limits as wide
 
+    if isinstance(spec, MlaCombineSpec):
+        return unmet(combine.SPEC_LIMITS, spec, arch, PLUGIN)
     if isinstance(spec, MlaWideSpec):
         return unmet(wide.spec_limits(spec), spec, arch, PLUGIN)
     return unmet(decode.SPEC_LIMITS, spec, arch, PLUGIN) if isinstance(spec, MlaDecodeSpec) else ()
@@ -52,7 +56,11 @@ def kinfolk_validate_spec(spec: Spec, arch: Arch) -> Iterable[Refusal]:
 
 @hookimpl
 def kinfolk_emit_ir(spec: Spec, arch: Arch) -> Kernel | None:
-    """Return the decode kernel of a spec."""
+    """Return the kernel of a spec."""
+    if isinstance(spec, MlaCombineSpec):
+        from kinfolk_mla.combine.kernel import emit_combine
+
+        return emit_combine(spec, arch)
     if isinstance(spec, MlaGroupedSpec):
         from kinfolk_mla.wide.grouped import emit_grouped
 
@@ -71,10 +79,13 @@ def kinfolk_emit_ir(spec: Spec, arch: Arch) -> Kernel | None:
 @hookimpl
 def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Refusal]:
     """Return what the compiled kernel takes beyond its schedule's budget, in the figures the arch declares."""
+    from kinfolk_mla.combine import limits as combine
     from kinfolk_mla.decode import limits as decode
     from kinfolk_mla.wide import limits as wide
 
-    if isinstance(spec, MlaWideSpec):
+    if isinstance(spec, MlaCombineSpec):
+        limits = combine.RESOURCE_LIMITS
+    elif isinstance(spec, MlaWideSpec):
         limits = wide.resource_limits(spec)
     elif isinstance(spec, MlaDecodeSpec):
         limits = decode.resource_limits(spec)

@@ -54,15 +54,15 @@ class Work:
     def of(cls, arguments: Arguments, geometry: Geometry) -> Work:
         """Read the sequence's offsets."""
         sequence = lanes.block_id(axis=1)
-        token, next_token = _pair(arguments.cu_seqlens_q, sequence)
-        first_key, next_key = _pair(arguments.cu_seqlens_k, sequence)
+        token, next_token = offsets_of(arguments.cu_seqlens_q, sequence)
+        first_key, next_key = offsets_of(arguments.cu_seqlens_k, sequence)
         wave = lanes.wave_id()
         difference = arithmetic.sub(arithmetic.smax(next_key, first_key), first_key)
         length = arithmetic.smin(arithmetic.smax(difference, constant(0, I32)), arguments.max_seqlen_k)
         spec = geometry.spec
         member = wave % spec.head_waves if spec.key_groups > 1 else wave
         first_head = (lanes.block_id(axis=0) * spec.head_waves + member) * spec.heads_per_wave
-        has_query = (next_token > token) & arithmetic.icmp(token, arguments.total_q, predicate="ult")
+        has_query = query_exists(token, next_token, arguments.total_q)
         return cls(arguments, geometry, sequence, token, has_query, length, wave, first_head)
 
     @property
@@ -100,8 +100,14 @@ class Work:
         return memory.bound(memory.offset(tensor, first), count)
 
 
-def _pair(offsets: Value, index: Value) -> tuple[Value, Value]:
+def offsets_of(offsets: Value, sequence: Value) -> tuple[Value, Value]:
+    """Return where a sequence begins, and where the next one does."""
     return (
-        memory.load(memory.offset(offsets, index), invariant=True),
-        memory.load(memory.offset(offsets, index + 1), invariant=True),
+        memory.load(memory.offset(offsets, sequence), invariant=True),
+        memory.load(memory.offset(offsets, sequence + 1), invariant=True),
     )
+
+
+def query_exists(token: Value, next_token: Value, total_q: Value) -> Value:
+    """Whether a sequence has a query: its offsets do not fall, and its row is one of the query's."""
+    return (next_token > token) & arithmetic.icmp(token, total_q, predicate="ult")

@@ -1,0 +1,61 @@
+"""What the combine kernel takes: of a spec on an arch, and of what the compiler made of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kinfolk.expr import fact, field, multiple_of
+from kinfolk.refusal import Limit
+from kinfolk_mla.combine.spec import MlaCombineSpec
+from kinfolk_mla.decode.limits import ATOM_TYPES, DTYPE
+
+_LANES: Final = field("latent_width") // MlaCombineSpec.columns_per_lane
+REGISTERS: Final = 64
+
+SPEC_LIMITS: Final = (
+    Limit(
+        "mla.combine.spec.latent_width",
+        "not_implemented",
+        "latent_width",
+        multiple_of(field("latent_width"), MlaCombineSpec.columns_per_lane * fact("wave_size")),
+        because=f"whole waves of lanes have {MlaCombineSpec.columns_per_lane} columns each",
+        remedy="Pad the latent rows to a width that is.",
+    ),
+    Limit(
+        "mla.combine.spec.workgroup",
+        "cannot",
+        "latent_width",
+        fact("max_workgroup_size") >= _LANES,
+        because="a workgroup has the columns of one row",
+        remedy="Use a cache with narrower latent rows.",
+    ),
+    Limit(
+        "mla.combine.spec.dtype",
+        "not_implemented",
+        "dtype",
+        field("dtype").one_of(ATOM_TYPES),
+        because="outputs are rounded as pairs of 16 bits",
+        remedy=f"Evolve the spec to dtype={DTYPE}.",
+    ),
+)
+"""What a spec must meet on an arch."""
+
+RESOURCE_LIMITS: Final = (
+    Limit(
+        "mla.combine.resources.vgpr",
+        "cannot",
+        "vgpr",
+        field("vgpr") + field("agpr") < REGISTERS,
+        because="its waves wait for memory most of the time, and other waves hide that",
+        remedy="Ask for fewer segments ahead.",
+    ),
+    Limit(
+        "mla.combine.resources.waves_per_simd",
+        "cannot",
+        "waves_per_simd",
+        field("waves_per_simd") >= MlaCombineSpec.waves_per_simd,
+        because="its waves wait for memory most of the time, and other waves hide that",
+        remedy="Ask for fewer segments ahead.",
+    ),
+)
+"""What a compiled kernel must meet, in the figures an arch may declare."""
