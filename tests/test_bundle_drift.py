@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.compile, pytest.mark.needs("mla", "gfx942", "gfx950")]
 
 
 def row_softmax():
-    """Return the composition of the family in `tests/families`, which nobody installs."""
-    source = str(ROOT / "tests" / "families" / "row_softmax" / "src")
+    """Return the composition of the family that `kinfolk new family` writes, which nobody installs."""
+    source = str(ROOT / "core" / "src" / "kinfolk" / "templates" / "family" / "src")
     if source not in sys.path:
         sys.path.insert(0, source)
     import kinfolk_row_softmax.plugin as plugin

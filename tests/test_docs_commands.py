@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -84,17 +83,17 @@ def test_the_python_of_a_page_runs_and_computes_attention(monkeypatch, tmp_path,
 
 @pytest.mark.compile
 @pytest.mark.simulate
-def test_a_family_is_copied_renamed_installed_and_run_as_the_page_says(monkeypatch, tmp_path):
-    [block] = re.findall(r"```sh\n(cp .*?)```", (ROOT / "docs/writing-a-family.md").read_text(), re.DOTALL)
-    checkout, site = tmp_path / "checkout", tmp_path / "site"
-    shutil.copytree(ROOT / "tests/families", checkout / "tests/families", ignore=shutil.ignore_patterns("__pycache__"))
+def test_a_family_is_written_installed_and_run_as_the_page_says(monkeypatch, tmp_path):
+    [block] = re.findall(r"```sh\n(kinfolk new .*?)```", (ROOT / "docs/writing-a-family.md").read_text(), re.DOTALL)
+    site, install = tmp_path / "site", "pip install -e '.[test]'"
     offline = f"{sys.executable} -m pip install -q --no-build-isolation --no-index --no-deps --target {site} ."
-    assert block.count("pip install --no-deps -e .") == 1
-    script = block.replace("pip install --no-deps -e .", offline).replace("kinfolk ", f"{sys.executable} -m kinfolk ")
-    script = script.replace("pytest -q tests", f"{sys.executable} -m pytest -q tests")
+    assert block.count(install) == 1
+    script = re.sub(r"^kinfolk ", f"{sys.executable} -m kinfolk ", block.replace(install, offline), flags=re.MULTILINE)
+    # tests/test_new.py runs all of its tests
+    script = script.replace("pytest -q", f"{sys.executable} -m pytest -q tests/test_column_scale_installed.py")
     monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PYTHONPATH", str(site))
-    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=False, cwd=checkout)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "column_scale.one_row_each" in done.stdout and "pass: 11 scenarios" in done.stdout
     assert "softmax" not in "".join(str(path.relative_to(tmp_path)) for path in (tmp_path / "column_scale").rglob("*"))

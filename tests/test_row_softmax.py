@@ -20,7 +20,7 @@ def wheel(root, tmp_path_factory):
     """Return the family's wheel, built from a copy of its folder."""
     work = tmp_path_factory.mktemp("row_softmax")
     source = work / "source"
-    shutil.copytree(root / "tests/families/row_softmax", source, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(root / "core/src/kinfolk/templates/family", source, ignore=shutil.ignore_patterns("__pycache__"))
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(work), str(source)]
     done = subprocess.run(build, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
