@@ -106,12 +106,13 @@ def kinfolk_scenarios(request: Request) -> Iterable[Scenario]:
 
 @hookimpl
 def kinfolk_reference(request: Request, inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return what absorbed queries must give, in fp64, with the error that each element may have."""
-    if not isinstance(request, MlaRequest) or not request.absorbed_query:
+    """Return what the queries must give, in fp64, with the error that each element may have."""
+    if not isinstance(request, MlaRequest):
         return None
+    from kinfolk_mla.prefill_reference import projected_reference
     from kinfolk_mla.reference import decode_reference
 
-    return decode_reference(request, inputs)
+    return decode_reference(request, inputs) if request.absorbed_query else projected_reference(request, inputs)
 
 
 @hookimpl

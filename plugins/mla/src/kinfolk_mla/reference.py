@@ -1,4 +1,6 @@
-"""MLA decode by definition, in fp64: gather a sequence's keys, softmax over all of them, weigh the latent rows."""
+"""MLA with absorbed queries by definition, in fp64: gather a sequence's keys, softmax over all that a query sees, weigh
+the latent rows.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +194,7 @@ def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Fl
         weight_error=np.minimum(2.0 * score, 1.0)[:, None],
     )
     size = np.abs(found.out)
-    out = out.at_most(ABSOLUTE_GATE + RELATIVE_GATE * size).at_most(PEAK_GATE * size.max(initial=0.0))
+    out = gated(out, size, size.max(initial=0.0))
     if not num_keys:
         return out.bound, np.zeros_like(found.lse)
     own = 4.0 * unit * np.abs(found.lse)
@@ -200,6 +202,11 @@ def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Fl
     likely = DEVIATIONS * np.sqrt(width + SCORE_ROUNDINGS) * unit * found.spread
     lse = Tolerance(score + (num_keys + SCORE_ROUNDINGS) * unit).at_most(LSE_GATE + likely)
     return out.bound, lse.bound + own
+
+
+def gated(tolerance: Tolerance, size: Floats, peak: Floats | float) -> Tolerance:
+    """Return a tolerance of `out`, nowhere wider than the gates for an element of `size` in a token of `peak`."""
+    return tolerance.at_most(ABSOLUTE_GATE + RELATIVE_GATE * size).at_most(PEAK_GATE * peak)
 
 
 def decode_findings(outputs: Mapping[str, Array], expected: Mapping[str, Any]) -> Iterator[Finding]:

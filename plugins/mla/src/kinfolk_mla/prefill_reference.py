@@ -1,0 +1,126 @@
+"""Prefill by definition, in fp64, for both of its contracts: every query of a sequence at once, one head after another.
+
+*Projected*: per-head queries of nope + rope columns and the up-projection of the cache, from which every key and value
+of every head is formed. *Absorbed*: queries as wide as a key row, the latent rows themselves are the values. Query i of
+a sequence with n queries and k keys sees keys 0 to i + k - n where attention is causal: the last query sees all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from kinfolk.check import Expected, Tolerance
+from kinfolk_mla.bias import Bias
+from kinfolk_mla.prefill_tolerance import Rounded
+from kinfolk_mla.reference import Array, Floats, Keys, gated, gathered
+
+if TYPE_CHECKING:
+    from kinfolk_mla.request import MlaRequest
+
+
+@attrs.frozen(eq=False)
+class Head:
+    """One head's queries, keys and values of a sequence; `seen` [tokens, keys] says which keys a query sees."""
+
+    query: Floats
+    keys: Floats
+    values: Floats
+    seen: npt.NDArray[np.bool_]
+
+    def attend(self, scale: float) -> tuple[Floats, Floats, Floats]:
+        """Return `out` [tokens, columns], `lse` [tokens] and the weights [tokens, keys]; no keys give 0 and -inf."""
+        tokens = len(self.query)
+        if not len(self.keys):
+            return np.zeros((tokens, self.values.shape[1])), np.full(tokens, -np.inf), np.zeros((tokens, 0))
+        scores = np.where(self.seen, scale * (self.query @ self.keys.T), -np.inf)
+        highest = np.where(self.seen.any(axis=1), scores.max(axis=1), 0.0)
+        powers = np.exp(scores - highest[:, None])
+        total = powers.sum(axis=1)
+        with np.errstate(divide="ignore"):
+            lse = highest + np.log(total)
+        weights = powers / np.where(total > 0.0, total, 1.0)[:, None]
+        return weights @ self.values, lse, weights
+
+
+def seen_keys(request: MlaRequest, tokens: int, keys: Keys) -> npt.NDArray[np.bool_]:
+    """Return [tokens, keys]: which of the keys that exist each of a sequence's queries sees."""
+    last = keys.length - tokens if request.causal else keys.length
+    limit = last + np.arange(tokens) if request.causal else np.full(tokens, last)
+    return keys.positions[None, :] <= limit[:, None]
+
+
+def sequences(request: MlaRequest, inputs: Mapping[str, Array]) -> Iterator[tuple[slice, Keys]]:
+    """Yield, per sequence with a query, where its queries lie among all, and its keys."""
+    for sequence in range(request.num_seqs):
+        begin, end = (int(offset) for offset in inputs["cu_seqlens_q"][sequence : sequence + 2])
+        if end > begin:
+            yield slice(begin, end), gathered(request, inputs, sequence)
+
+
+def absorbed_prefill(request: MlaRequest, inputs: Mapping[str, Array]) -> tuple[Floats, Floats]:
+    """Return `out` [tokens, heads, latent] and `lse` [tokens, heads] of absorbed queries `qa`; inputs as for decode."""
+    heads = request.num_heads
+    out = np.zeros((request.total_q, heads, request.kv_lora_rank))
+    lse = np.full((request.total_q, heads), -np.inf)
+    for place, keys in sequences(request, inputs):
+        seen = seen_keys(request, place.stop - place.start, keys)
+        for head in range(heads):
+            query = inputs["qa"][place, head].astype(np.float64)
+            one = Head(query, keys.rows, keys.latent, seen)
+            out[place, head], lse[place, head], _ = one.attend(float(np.float32(request.scale)))
+    return out, lse
+
+
+def projected_prefill(request: MlaRequest, inputs: Mapping[str, Array]) -> tuple[Floats, Floats]:
+    """Return `out` [tokens, heads, v] and `lse` [tokens, heads] of projected queries.
+
+    Inputs are those of decode, with `q` [tokens, heads, nope + rope] for `qa`, and `w_ukv` [heads, latent, nope + v]:
+    a head's keys but for their rotated part, and its values, are the latent rows times the first and the last columns.
+    """
+    out = np.zeros((request.total_q, request.num_heads, request.v_dim))
+    lse = np.full(out.shape[:2], -np.inf)
+    for place, keys in sequences(request, inputs):
+        seen = seen_keys(request, place.stop - place.start, keys)
+        for head in range(request.num_heads):
+            one = _projected(request, inputs, place, keys, head, seen)
+            out[place, head], lse[place, head], _ = one.attend(float(np.float32(request.scale)))
+    return out, lse
+
+
+def _projected(
+    request: MlaRequest, inputs: Mapping[str, Array], place: slice, keys: Keys, head: int, seen: npt.NDArray[np.bool_]
+) -> Head:
+    expanded = keys.latent @ inputs["w_ukv"][head].astype(np.float64)
+    nope, values = np.split(expanded, [request.nope_dim], axis=1)
+    query = inputs["q"][place, head].astype(np.float64)
+    return Head(query, np.concatenate([nope, keys.rope], axis=1), values, seen)
+
+
+def projected_reference(request: MlaRequest, inputs: Mapping[str, Array]) -> dict[str, Any]:
+    """Return what projected queries must give, as `reference.decode_reference` does for absorbed ones."""
+    shape = (request.total_q, request.num_heads)
+    out, lse = np.zeros((*shape, request.v_dim)), np.full(shape, -np.inf)
+    out_bound, lse_bound = np.zeros_like(out), np.zeros(shape)
+    refused, bias = 0, Bias.of(request)
+    for place, keys in sequences(request, inputs):
+        refused += keys.refused
+        seen = seen_keys(request, place.stop - place.start, keys)
+        for head in range(request.num_heads):
+            one = _projected(request, inputs, place, keys, head, seen)
+            found = Rounded.of(request, one, keys, inputs["w_ukv"][head].astype(np.float64))
+            out[place, head], lse[place, head] = found.out, found.lse
+            out_bound[place, head], lse_bound[place, head] = found.out_bound(), found.lse_bound()
+            bias = found.added_to(bias)
+    size = np.abs(out)
+    gate = gated(Tolerance(out_bound), size, size.max(axis=(1, 2), initial=0.0)[:, None, None])
+    return {
+        "out": Expected(out, gate),
+        "lse": Expected(lse, Tolerance(lse_bound)),
+        "status": np.array([refused], dtype=np.int64),
+        "bias": bias,
+    }
