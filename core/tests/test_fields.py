@@ -195,3 +195,11 @@ def test_a_value_that_cannot_be_printed_is_told(value, told):
     with pytest.raises(FieldError, match=told) as caught:
         Narrow(rows=value)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("value, remedy", [(2.0, "Pass 16, a Python int."), (2.5, "Pass a Python int.")])
+def test_the_hint_of_a_type_error_is_taken_too(value, remedy):
+    with pytest.raises(FieldTypeError) as caught:
+        Problem(page_size=value)
+    assert caught.value.remedy == remedy
+    Problem(page_size=16)

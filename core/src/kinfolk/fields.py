@@ -83,7 +83,9 @@ class ExactInt:
     def __call__(self, instance: object, field: attrs.Attribute[Any], value: object) -> None:
         owner = type(instance).__name__
         if type(value) is not int:
-            raise FieldTypeError(owner, field.name, value, "a Python int", f"Pass {_plain_int(value)}.")
+            plain = _plain_int(value)
+            remedy = "Pass a Python int." if plain is None else f"Pass {self._nearest(plain)}, a Python int."
+            raise FieldTypeError(owner, field.name, value, "a Python int", remedy)
         if not -(2**63) <= value < 2**63:
             rule = f"{self.rule}, and within signed 64 bits"
             raise FieldValueError(owner, field.name, value, rule, f"Pass {self._nearest(value)}.")
@@ -108,18 +110,16 @@ class ExactInt:
         return min(rounded, maximum // self.step * self.step)
 
 
-def _plain_int(value: object) -> str:
-    """Return how to pass `value` as an int, where it stands for one."""
-    if not isinstance(value, bool | str):
-        try:
-            plain = int(value)  # type: ignore[call-overload]  # whatever has __int__
-            same = bool(plain == value)
-        except Exception:  # noqa: BLE001 - a stranger's __int__ or __eq__
-            same = False
-        else:
-            if same and -(2**63) <= plain < 2**63:
-                return f"{plain}, a Python int"
-    return "a Python int"
+def _plain_int(value: object) -> int | None:
+    """Return the int of 64 bits that `value` stands for, where it does."""
+    if isinstance(value, bool | str):
+        return None
+    try:
+        plain = int(value)  # type: ignore[call-overload]  # whatever has __int__
+        same = bool(plain == value)
+    except Exception:  # noqa: BLE001 - a stranger's __int__ or __eq__
+        return None
+    return plain if same and -(2**63) <= plain < 2**63 else None
 
 
 @attrs.frozen
@@ -155,12 +155,17 @@ class ExactFloat:
     def __call__(self, instance: object, field: attrs.Attribute[Any], value: object) -> None:
         owner = type(instance).__name__
         if type(value) is not float:
-            remedy = f"Pass {float(value)!r}." if type(value) is int and abs(value) < 2**53 else "Pass a Python float."
+            remedy = f"Pass a float that is {self.rule}."
+            if type(value) is int and abs(value) < 2**53 and self._holds(float(value)):
+                remedy = f"Pass {float(value)!r}."
             raise FieldTypeError(owner, field.name, value, "a Python float", remedy)
+        if not self._holds(value):
+            raise FieldValueError(owner, field.name, value, self.rule, f"Pass a float that is {self.rule}.")
+
+    def _holds(self, value: float) -> bool:
         low = value > self.minimum if self.exclusive_minimum else value >= self.minimum
         high = value < self.maximum if self.exclusive_maximum else value <= self.maximum
-        if not (math.isfinite(value) and low and high):
-            raise FieldValueError(owner, field.name, value, self.rule, f"Pass a float that is {self.rule}.")
+        return math.isfinite(value) and low and high
 
     @property
     def rule(self) -> str:

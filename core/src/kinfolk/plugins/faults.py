@@ -14,11 +14,11 @@ from typing import Final
 
 from kinfolk.errors import PluginError
 
-KINDS: Final[tuple[str, ...]] = ("family", "arch", "policy", "executor", "toolchain", "command")
+KINDS: Final[tuple[str, ...]] = ("family", "arch", "policy", "executor", "toolchain", "command", "check")
 """The kinds of plugin, each an entry-point group of its own."""
 
 PLURALS: Final[dict[str, str]] = dict(
-    zip(KINDS, ("families", "archs", "policies", "executors", "toolchains", "commands"), strict=True)
+    zip(KINDS, ("families", "archs", "policies", "executors", "toolchains", "commands", "checks"), strict=True)
 )
 
 

@@ -164,10 +164,11 @@ def register(
 ) -> None:
     """Make a plugin known that no metadata names, as in a frozen application.
 
-    kind: family, arch, policy, executor, toolchain or command. plugin: a module, an instance, or `"module:attribute"`,
-    which is imported when it is first used. distribution and version: what a plan records; by default the plugin's
-    top-level package and its `__version__`. digest: of a policy whose files cannot be read. Registering the same again
-    changes nothing. Raises PluginError, with nothing registered, if the plugin breaks a rule or its name is taken.
+    kind: family, arch, policy, executor, toolchain, command or check. plugin: a module, an instance, a tuple of checks,
+    or `"module:attribute"`, which is imported when it is first used. distribution and version: what a plan records; by
+    default the plugin's top-level package and its `__version__`. digest: of a policy whose files cannot be read.
+    Registering the same again changes nothing. Raises PluginError, with nothing registered, if the plugin breaks a rule
+    or its name is taken.
     """
     if kind not in KINDS:
         raise PluginError(f"register takes a kind of {', '.join(KINDS)}, got {kind!r}")

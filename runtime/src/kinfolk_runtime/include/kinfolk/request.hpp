@@ -54,9 +54,7 @@ class Field {
       return refusal(value, owner, family, "range", rule_, "Pass " + nearest(*number) + ".");
     }
     if (const auto* number = value.real()) {
-      const bool low = above_low_ ? *number > low_ : *number >= low_;
-      const bool high = below_high_ ? *number < high_ : *number <= high_;
-      if (std::isfinite(*number) && low && high) return std::nullopt;
+      if (holds(*number)) return std::nullopt;
       return refusal(value, owner, family, "range", rule_, "Pass a float that is " + rule_ + ".");
     }
     if (value.text() && value.text()->empty()) {
@@ -80,12 +78,20 @@ class Field {
     if (kind_ == "int") {
       const auto* real = value.real();
       const bool whole = real && *real >= -0x1p63 && *real < 0x1p63 && std::trunc(*real) == *real;
-      return whole ? "Pass " + std::to_string(static_cast<std::int64_t>(*real)) + ", a Python int." : "Pass a Python int.";
+      return whole ? "Pass " + nearest(static_cast<std::int64_t>(*real)) + ", a Python int." : "Pass a Python int.";
     }
     const auto* number = value.integer();
     const std::int64_t exact = std::int64_t{1} << 53;
-    if (number && *number < exact && *number > -exact) return "Pass " + real_text(static_cast<double>(*number)) + ".";
-    return "Pass a Python float.";
+    if (number && *number < exact && *number > -exact && holds(static_cast<double>(*number))) {
+      return "Pass " + real_text(static_cast<double>(*number)) + ".";
+    }
+    return "Pass a float that is " + rule_ + ".";
+  }
+
+  bool holds(double number) const {
+    const bool low = above_low_ ? number > low_ : number >= low_;
+    const bool high = below_high_ ? number < high_ : number <= high_;
+    return std::isfinite(number) && low && high;
   }
 
   std::string nearest(std::int64_t value) const {

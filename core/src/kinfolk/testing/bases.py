@@ -1,0 +1,108 @@
+"""Base classes for pytest: one test per installed arch and check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+import attrs
+
+from kinfolk.plugins.loading import usable
+from kinfolk.testing.check import Check, Kind, Level, run_check
+from kinfolk.testing.registry import checks
+from kinfolk.testing.subject import Subject
+
+OPTION: Final = "conformance_level"
+PROPERTY: Final = "conformance"
+
+
+@attrs.frozen
+class Case:
+    """A check on a family or arch by name."""
+
+    check: Check
+    arch: str
+    level: Level
+
+
+class _Conformance:
+    """What both base classes do."""
+
+    level: ClassVar[Level | None] = None
+    kind: ClassVar[Kind]
+    _subjects: ClassVar[dict[tuple[object, ...], Subject]] = {}
+
+    def pytest_generate_tests(self, metafunc: Any) -> None:
+        """Make a test of each check on each arch; those that compile or simulate carry these marks."""
+        import pytest
+
+        if "conformance_case" not in metafunc.fixturenames:
+            return
+        level: Level = type(self).level or metafunc.config.getoption(OPTION, "quick")
+        cases = [Case(check, arch, level) for arch in self.names() for check in checks(self.kind, level)]
+        made = [
+            pytest.param(
+                case,
+                id=f"{case.arch}-{case.check.name}",
+                marks=() if case.check.needs == "pure" else getattr(pytest.mark, case.check.needs),
+            )
+            for case in cases
+        ]
+        metafunc.parametrize("conformance_case", made)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the archs that are asked."""
+        raise NotImplementedError
+
+    def subject(self, arch: str, level: Level) -> Subject:
+        """Return what the checks of one arch are run on, which they share."""
+        raise NotImplementedError
+
+    def test_conformance(self, conformance_case: Case, record_property: Callable[[str, object], None]) -> None:
+        """Run one check on one arch; what it finds is told as a review."""
+        import pytest
+
+        case = conformance_case
+        key = (type(self), case.arch, case.level)
+        if key not in self._subjects:
+            self._subjects[key] = self.subject(case.arch, case.level)
+        result = run_check(case.check, self._subjects[key])
+        told = result.inapplicable or f"{result.outcome.count} {result.outcome.unit}"
+        record_property(PROPERTY, f"{result.subject.title}, {case.check.name}: {result.status}, {told}")
+        if result.status == "fail":
+            pytest.fail(result.review(), pytrace=False)
+
+
+class FamilyConformance(_Conformance):
+    """Subclass it as `class TestMine(FamilyConformance)` with `family = "mine"`.
+
+    Every check for families runs on every installed arch, or on `archs`, at `level`, else at that of
+    `--conformance-level`. Override `subject` to run on a composition of your own.
+    """
+
+    kind: ClassVar[Kind] = "family"
+    family: ClassVar[str]
+    archs: ClassVar[tuple[str, ...]] = ()
+
+    def names(self) -> tuple[str, ...]:
+        """Return `archs`, by default all that are installed."""
+        return type(self).archs or usable("arch")
+
+    def subject(self, arch: str, level: Level) -> Subject:
+        """Return the family on an arch."""
+        return Subject.of_family(self.family, arch, level)
+
+
+class ArchConformance(_Conformance):
+    """Subclass it as `class TestMine(ArchConformance)` with `arch = "mine"`: every check for archs runs on it."""
+
+    kind: ClassVar[Kind] = "arch"
+    arch: ClassVar[str]
+
+    def names(self) -> tuple[str, ...]:
+        """Return the arch."""
+        return (self.arch,)
+
+    def subject(self, arch: str, level: Level) -> Subject:
+        """Return the arch."""
+        return Subject.of_arch(arch, level)

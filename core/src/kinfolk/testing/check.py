@@ -1,0 +1,183 @@
+"""A check of the conformance kit, what it finds, and how it is run: whatever it raises is a defect too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import attrs
+
+from kinfolk.check.defect import Defect
+from kinfolk.errors import KinfolkError
+from kinfolk.plugins.faults import sentence_of
+
+if TYPE_CHECKING:
+    from kinfolk.testing.subject import Subject
+
+Level = Literal["quick", "full"]
+Needs = Literal["pure", "compile", "simulate"]
+Kind = Literal["family", "arch"]
+LEVELS: Final[tuple[Level, ...]] = ("quick", "full")
+NEEDS: Final[tuple[Needs, ...]] = ("pure", "compile", "simulate")
+MOST: Final = 12
+"""The most defects of one check that are told."""
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """What a check came to: how many cases it looked at, and what is wrong. One that looked at nothing has failed.
+
+    `unit` names what is counted, in the plural.
+    """
+
+    count: int
+    unit: str
+    defects: tuple[Defect, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _applies(subject: Subject) -> str:
+    return ""
+
+
+@attrs.frozen(kw_only=True)
+class Check:
+    """One thing that a family, or an arch, must hold; `proves` says it in a line.
+
+    One of level `quick` also runs at `full`, where it may take more cases. `needs` is what it takes: `pure` neither
+    compiles nor runs a kernel. `applies(subject)` gives a reason where there is nothing that it could be about, which a
+    table shows; no reason is not the same as a count of 0, which fails.
+    """
+
+    name: str = attrs.field(validator=attrs.validators.matches_re(r"[a-z][a-z0-9_]*"))
+    proves: str
+    run: Callable[[Subject], Outcome]
+    of: Kind = attrs.field(default="family", validator=attrs.validators.in_(("family", "arch")))
+    level: Level = attrs.field(default="quick", validator=attrs.validators.in_(LEVELS))
+    needs: Needs = attrs.field(default="pure", validator=attrs.validators.in_(NEEDS))
+    applies: Callable[[Subject], str] = _applies
+
+    def runs_at(self, level: Level) -> bool:
+        """Return whether the check is among those of a level."""
+        return LEVELS.index(self.level) <= LEVELS.index(level)
+
+
+class Findings:
+    """Collects what one check finds; of what is wrong in one place and in one way the first case is the example."""
+
+    def __init__(self, check: str, unit: str) -> None:
+        self._check, self._unit, self._count = check, unit, 0
+        self._found: dict[tuple[str, str], tuple[Defect, int]] = {}
+        self._notes: list[str] = []
+
+    def looked_at(self, cases: int = 1) -> None:
+        """Count cases."""
+        self._count += cases
+
+    def note(self, text: str) -> None:
+        """Add a note, once."""
+        if text not in self._notes:
+            self._notes.append(text)
+
+    def wrong(self, where: str, problem: str, remedy: str, example: str = "", kind: str = "") -> None:
+        """Add a defect; `kind` says which problems in one place are one and the same, by default the problem itself."""
+        key = (where, kind or problem)
+        first, times = self._found.get(key, (None, 0))
+        made = Defect(check=self._check, where=where, problem=problem, remedy=remedy, example=example)
+        self._found[key] = (first or made, times + 1)
+
+    def add(self, defect: Defect) -> None:
+        """Add what another judge found, under this check's name."""
+        self.wrong(defect.where, defect.problem, defect.remedy, defect.example)
+
+    def outcome(self) -> Outcome:
+        """Return what there is."""
+        told: list[Defect] = []
+        for defect, times in list(self._found.values())[:MOST]:
+            more = f" (and {times - 1} more like it)" if times > 1 else ""
+            told.append(attrs.evolve(defect, problem=defect.problem + more))
+        if len(self._found) > MOST:
+            self.note(f"{len(self._found)} defects, of which the first {MOST} are told")
+        return Outcome(count=self._count, unit=self._unit, defects=tuple(told), notes=tuple(self._notes))
+
+
+@attrs.frozen(kw_only=True)
+class Result:
+    """A check that was run on a subject, with the CPU seconds that it took; `inapplicable` says why it was not."""
+
+    check: Check
+    subject: Subject
+    outcome: Outcome
+    seconds: float
+    inapplicable: str = ""
+
+    @property
+    def status(self) -> Literal["pass", "fail", "not applicable"]:
+        """`pass` where something was looked at and nothing found."""
+        if self.inapplicable:
+            return "not applicable"
+        return "fail" if self.outcome.defects or not self.outcome.count else "pass"
+
+    def review(self) -> str:
+        """Return what is wrong as a reviewer would write it: where, what, remedy, example, how to see it again."""
+        blocks: list[str] = []
+        for defect in self.outcome.defects:
+            lines = [f"{defect.where}: {defect.problem}", f"  do: {defect.remedy}"]
+            lines += [f"  smallest example: {defect.example}"] if defect.example else []
+            blocks.append("\n".join(lines))
+        proves = f"{self.check.name} ({self.check.proves}) on {self.subject.title}:"
+        return "\n".join([proves, *blocks, f"again: {self.subject.command(self.check.name)}"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row of a document."""
+        return {
+            "check": self.check.name,
+            "proves": self.check.proves,
+            "needs": self.check.needs,
+            "status": self.status,
+            "count": self.outcome.count,
+            "unit": self.outcome.unit,
+            "seconds": round(self.seconds, 2),
+            "inapplicable": self.inapplicable,
+            "notes": list(self.outcome.notes),
+            "defects": [attrs.asdict(defect) for defect in self.outcome.defects],
+        }
+
+
+def run_check(check: Check, subject: Subject) -> Result:
+    """Run a check; an error that it raises is a defect, and so is a count of 0."""
+    begun = _cpu_seconds()
+    inapplicable = check.applies(subject)
+    if inapplicable:
+        nothing = Outcome(count=0, unit="cases")
+        return Result(check=check, subject=subject, outcome=nothing, seconds=0.0, inapplicable=inapplicable)
+    try:
+        outcome = check.run(subject)
+        if not outcome.count and not outcome.defects:
+            outcome = attrs.evolve(outcome, defects=(_nothing(check, subject),))
+    except KinfolkError as error:
+        outcome = Outcome(count=0, unit="cases", defects=(_raised(check, subject, str(error)),))
+    except Exception as error:  # noqa: BLE001 - a stranger's check, or a stranger's code in one of ours
+        outcome = Outcome(count=0, unit="cases", defects=(_raised(check, subject, sentence_of(error)),))
+    return Result(check=check, subject=subject, outcome=outcome, seconds=_cpu_seconds() - begun)
+
+
+def _cpu_seconds() -> float:
+    """Return the processor time of this process and of those it started."""
+    return sum(os.times()[:4])
+
+
+def _nothing(check: Check, subject: Subject) -> Defect:
+    return Defect(
+        check=check.name,
+        where=subject.title,
+        problem="checked nothing: no case was found to look at",
+        remedy="give the plugin what the check is about (requests that are admitted, specs, scenarios, tensors)",
+    )
+
+
+def _raised(check: Check, subject: Subject, told: str) -> Defect:
+    return Defect(
+        check=check.name, where=subject.title, problem=f"an error ended the check: {told}", remedy="mend what it names"
+    )

@@ -1,0 +1,49 @@
+"""The checks that core brings: those that neither compile nor run a kernel."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kinfolk.testing.check import Check
+from kinfolk.testing.field_checks import strict_types
+from kinfolk.testing.limit_checks import limits, refusals
+from kinfolk.testing.purity_checks import purity
+from kinfolk.testing.space_checks import determinism, identity, spec_space
+
+CHECKS: Final = (
+    Check(
+        name="strict_types",
+        proves="every field of request and specs takes exactly its type and range, and says so",
+        run=strict_types,
+    ),
+    Check(
+        name="limits",
+        proves="at each declared limit, and one past it: refused, or planned and within what can be bound",
+        run=limits,
+    ),
+    Check(
+        name="refusals",
+        proves="a refusal has code, field, value, limit, because and remedy, and its advice is admitted",
+        run=refusals,
+    ),
+    Check(
+        name="purity",
+        proves="dispatch touches no file, device, clock, chance or environment, and answers alike twice",
+        run=purity,
+    ),
+    Check(
+        name="spec_space",
+        proves="every spec that a plan of an admitted request names is in its candidate's space",
+        run=spec_space,
+    ),
+    Check(
+        name="identity",
+        proves="equal specs emit equal kernels, different specs different ones, each under its own symbol",
+        run=identity,
+    ),
+    Check(
+        name="determinism",
+        proves="kernels and plans are the same bytes in other processes and under other hash seeds",
+        run=determinism,
+    ),
+)

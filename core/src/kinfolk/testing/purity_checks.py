@@ -1,0 +1,134 @@
+"""Dispatch is pure: no file, device, clock, chance or environment; nothing is changed; the same answer every time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, cast
+
+import attrs
+
+from kinfolk.dispatch.select import judge
+from kinfolk.fields import shown
+from kinfolk.testing.check import Findings, Outcome
+from kinfolk.testing.requests import told
+from kinfolk.testing.subject import Subject
+
+FORBIDDEN_MODULES: Final = {
+    "posix": "the system",
+    "nt": "the system",
+    "time": "the clock",
+    "_io": "a file",
+    "io": "a file",
+    "_socket": "a socket",
+    "_posixsubprocess": "a process",
+    "_ctypes": "a library",
+    "mmap": "a file",
+}
+FORBIDDEN_NAMES: Final = {
+    "datetime.now": "the clock",
+    "datetime.utcnow": "the clock",
+    "datetime.today": "the clock",
+    "date.today": "the clock",
+    "Random.random": "chance",
+    "Random.getrandbits": "chance",
+    "Random.seed": "chance",
+}
+ALLOWED: Final = ("fspath",)
+_ENVIRON_READ: Final = vars(os)["_Environ"].__getitem__.__code__
+_IMPORTS: Final = "<frozen importlib"
+REMEDY: Final = "Make it a field of the request or spec, a fact of the arch, or a constant"
+
+
+def purity(subject: Subject) -> Outcome:
+    """Judge requests while every call is watched, twice each, and compare the answers."""
+    found = Findings("purity", "requests")
+    count = 40 if subject.full else 12
+    requests = [request for request, _ in subject.requests.admitted(count)]
+    for candidate in subject.requests.candidates:
+        requests += [edge.request for edge in list(subject.requests.edges(candidate))[:count]]
+    package = type(requests[0]).__module__.partition(".")[0] if requests else ""
+    for request in requests:
+        found.looked_at()
+        before = request.to_json()
+        with watched(package) as touched:
+            first = _answer(subject, request)
+        second = _answer(subject, request)
+        for what, where in dict.fromkeys(touched):
+            found.wrong(where, f"dispatch touches {what}", REMEDY, told(request), kind="touch")
+        if request.to_json() != before:
+            found.wrong(type(request).__name__, "dispatch changed the request", "Leave it as it is", told(request))
+        if first != second:
+            where, problem = subject.title, f"the same request was answered in two ways: {_difference(first, second)}"
+            found.wrong(where, problem, "Keep no state between calls of hooks and plans", told(request), kind="twice")
+    return found.outcome()
+
+
+def _answer(subject: Subject, request: Any) -> tuple[Any, ...]:
+    """Return all that judging a request gives, as comparable data."""
+    outcome = judge(subject.composed, request, subject.flavor)
+    rows = [
+        (
+            each.candidate.name,
+            each.plan.to_json() if each.plan else None,
+            tuple(str(attrs.astuple(refusal)) for refusal in each.refusals),
+            each.notes,
+        )
+        for each in outcome.verdicts
+    ]
+    return (*rows, outcome.selected.candidate.name if outcome.selected else None)
+
+
+def _difference(first: tuple[Any, ...], second: tuple[Any, ...]) -> str:
+    return next(
+        (f"{shown(a, 60)} and {shown(b, 60)}" for a, b in zip(first, second, strict=False) if a != b), "their lengths"
+    )
+
+
+@contextlib.contextmanager
+def watched(package: str) -> Generator[list[tuple[str, str]]]:
+    """Collect what this thread touches beyond its arguments: what, and which line, one of `package` where there is.
+
+    What Python itself reads to import a module does not count.
+    """
+    touched: list[tuple[str, str]] = []
+
+    def seen(frame: FrameType, event: str, argument: Any) -> None:
+        what = ""
+        if event == "call" and frame.f_code is _ENVIRON_READ:
+            what = "the environment"
+        elif event == "c_call":
+            name = str(getattr(argument, "__name__", ""))
+            if name not in ALLOWED:
+                what = FORBIDDEN_MODULES.get(str(getattr(argument, "__module__", None)), "")
+                what = what or FORBIDDEN_NAMES.get(str(getattr(argument, "__qualname__", "")), "")
+                what = f"{what} ({name})" if what else ""
+        if what and (where := _line(frame, package)):
+            touched.append((what, where))
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        yield touched
+    finally:
+        sys.setprofile(before)
+
+
+def _line(frame: FrameType, package: str) -> str:
+    """Return the line of the package that led here, else the nearest; nothing where Python is importing a module."""
+    nearest = own = ""
+    at: FrameType | None = frame
+    while at is not None:
+        name = at.f_code.co_filename
+        if name.startswith(_IMPORTS):
+            return ""
+        line = f"{Path(name).name}:{at.f_lineno}"
+        nearest = nearest or line
+        if str(cast("Any", at.f_globals).get("__name__", "")).partition(".")[0] == package and package != "kinfolk":
+            own = own or line
+        at = at.f_back
+    return own or nearest

@@ -1,0 +1,231 @@
+"""Requests of a family, made from what it declares: admitted ones, and those at both sides of every limit's edge."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+from kinfolk.candidate import Candidate
+from kinfolk.dispatch.select import Verdict, judge
+from kinfolk.expr import I64_MAX, I64_MIN, Expr
+from kinfolk.expr.node import Field
+from kinfolk.flavor import flavor_named
+from kinfolk.plugins.composition import Composition
+from kinfolk.record import fields_of
+from kinfolk.refusal import Limit
+from kinfolk.request import Request, launch_names
+from kinfolk.testing.values import held, inner, numbers_in, pool
+
+Fields = dict[str, Any]
+ATTEMPTS: Final = 60
+STEPS: Final = 80
+BASES: Final = 3
+"""How many admitted requests of each candidate others are made from."""
+MODEST: Final = 300
+"""A launch field of more than this is no small problem."""
+
+
+@attrs.frozen
+class Edge:
+    """A request beside an edge of one limit of a candidate: `holds` says whether the limit does."""
+
+    candidate: Candidate
+    limit: Limit
+    field: str
+    request: Request
+    holds: bool
+
+
+class Requests:
+    """Makes requests of a composition's family; all that is drawn follows from the seed."""
+
+    def __init__(self, composition: Composition, flavor: str, seed: int = 0) -> None:
+        self.composition, self.flavor, self.seed = composition, flavor_named(flavor), seed
+        self.kind: type[Request] = composition.request_type
+        self.fields = {field.name: field for field in fields_of(self.kind)}
+        self.candidates = tuple(each for each in composition.candidates() if each.min_llvm <= self.flavor.rank)
+        self.relations = tuple(relation.condition for relation in self.kind.relations)
+        limits = [limit.condition for candidate in self.candidates for limit in candidate.capability]
+        compiled = self._compiled_values()
+        self.pools: Mapping[str, list[Any]] = {
+            name: pool(
+                self.kind,
+                field,
+                [*numbers_in((*limits, *self.relations), name, composition.arch), *compiled.get(name, ())],
+            )
+            for name, field in self.fields.items()
+            if name != "candidate"
+        }
+        self.launch = launch_names(self.kind)
+        self._bases: dict[str, tuple[Request, ...]] = {}
+
+    def _compiled_values(self) -> dict[str, list[Any]]:
+        """Return, by name, the values that fields of specs have: a request's field of that name may need them."""
+        found: dict[str, set[Any]] = {}
+        for candidate in self.candidates:
+            for spec in candidate.spec_space(self.composition.arch, self.flavor.name):
+                for field in fields_of(type(spec)):
+                    value = getattr(spec, field.name)
+                    if type(value) in (int, str, bool):
+                        found.setdefault(field.name, set()).add(value)
+        return {name: sorted(values, key=repr) for name, values in found.items()}
+
+    def bases(self, candidate: Candidate) -> tuple[Request, ...]:
+        """Return a few small requests that a candidate admits; none where none is found."""
+        if candidate.name not in self._bases:
+            chance = random.Random(f"{self.seed} {candidate.name}")
+            found: dict[str, Request] = {}
+            for _ in range(BASES * 4):
+                request = self._searched(candidate, {}, chance, small=True)
+                if request is not None and self.verdict(request, candidate).admitted:
+                    found[request.to_json()] = request
+                if len(found) == BASES:
+                    break
+            self._bases[candidate.name] = tuple(found.values())
+        return self._bases[candidate.name]
+
+    def every_base(self) -> tuple[Request, ...]:
+        """Return the bases of all candidates."""
+        return tuple(request for candidate in self.candidates for request in self.bases(candidate))
+
+    def verdict(self, request: Request, candidate: Candidate) -> Verdict:
+        """Return what becomes of a candidate for a request."""
+        outcome = judge(self.composition, request, self.flavor)
+        return next(each for each in outcome.verdicts if each.candidate.name == candidate.name)
+
+    def admitted(self, count: int, small: bool = False) -> Iterator[tuple[Request, Verdict]]:
+        """Yield requests that a candidate admits, drawn around the bases, with the verdict; `small` ones can be run."""
+        chance = random.Random(f"{self.seed} admitted {small}")
+        seen: set[str] = set()
+        for attempt in range(count * 20):
+            if len(seen) == count:
+                return
+            candidate = self.candidates[attempt % len(self.candidates)]
+            bases = self.bases(candidate)
+            if not bases:
+                continue
+            base = _fields_of(chance.choice(bases))
+            names = self.launch if small else tuple(self.pools)
+            for name in chance.sample(names, min(len(names), chance.randint(1, 4))):
+                values = [value for value in self.pools[name] if not small or _modest(value)]
+                base[name] = chance.choice(values) if values else base[name]
+            request = self._repaired(candidate, base, chance, fixed=(), small=small)
+            if request is None or (small and not all(_modest(getattr(request, name)) for name in self.launch)):
+                continue
+            verdict = self.verdict(request, candidate)
+            if verdict.admitted and request.to_json() not in seen:
+                seen.add(request.to_json())
+                yield request, verdict
+
+    def edges(self, candidate: Candidate) -> Iterator[Edge]:
+        """Yield requests on both sides of the edges of each limit of a candidate, all its other limits holding."""
+        chance = random.Random(f"{self.seed} edges {candidate.name}")
+        for limit in candidate.capability:
+            names = [leaf.name for leaf in limit.condition.leaves() if isinstance(leaf, Field)]
+            for name in dict.fromkeys(names):
+                for base in self.bases(candidate)[:1]:
+                    for value in self._edge_values(limit.condition, _fields_of(base), name):
+                        fields = {**_fields_of(base), name: value}
+                        request = self._repaired(candidate, fields, chance, fixed=(name,), apart=limit)
+                        if request is not None:
+                            holds = held(limit.condition, _fields_of(request), self.composition.arch)
+                            yield Edge(candidate, limit, name, request, holds)
+
+    def _edge_values(self, condition: Expr, base: Fields, name: str) -> list[Any]:
+        """Return the values of a field around which a condition changes, and for what is no int those it takes."""
+        values = list(self.pools.get(name, ()))
+        if type(base[name]) is not int:
+            return values
+        found = [value for value in values if _modest(value)][:4]
+        marks = sorted({base[name], *(value for value in values if type(value) is int), I64_MIN, I64_MAX})
+        truths = [held(condition, {**base, name: mark}, self.composition.arch) for mark in marks]
+        for (low, left), (high, right) in zip(
+            zip(marks, truths, strict=True), list(zip(marks, truths, strict=True))[1:], strict=False
+        ):
+            if left is right:
+                continue
+            good, bad = low, high
+            while bad - good > 1:
+                middle = (good + bad) // 2
+                same = held(condition, {**base, name: middle}, self.composition.arch) is left
+                good, bad = (middle, bad) if same else (good, middle)
+            found += [good - 1, good, bad, bad + 1]
+        return list(dict.fromkeys(value for value in found if I64_MIN <= value <= I64_MAX))
+
+    def _searched(self, candidate: Candidate, given: Fields, chance: random.Random, small: bool) -> Request | None:
+        for _ in range(ATTEMPTS):
+            start = {name: self._draw(name, chance, small) for name in self.pools} | given
+            request = self._repaired(candidate, start, chance, fixed=tuple(given), small=small)
+            if request is not None:
+                return request
+        return None
+
+    def _draw(self, name: str, chance: random.Random, small: bool) -> Any:
+        values = self.pools[name]
+        modest = [value for value in values if _modest(value)]
+        if inner(self.fields[name]) and self.fields[name].default is not None and chance.random() < 0.5:
+            default = self.fields[name].default
+            if default is not attrs.NOTHING:
+                return default
+        return chance.choice(modest if small and modest else values)
+
+    def _repaired(
+        self,
+        candidate: Candidate,
+        fields: Fields,
+        chance: random.Random,
+        fixed: tuple[str, ...],
+        apart: Limit | None = None,
+        small: bool = False,
+    ) -> Request | None:
+        """Return a request near `fields` that fits itself and every limit of a candidate but `apart`; None if none is
+        found. Fields in `fixed` stay."""
+        conditions = [*self.relations, *(limit.condition for limit in candidate.capability if limit is not apart)]
+        fields = dict(fields)
+        for _ in range(STEPS):
+            broken = [each for each in conditions if not held(each, fields, self.composition.arch)]
+            if not broken:
+                break
+            free = [name for name in _read_by(chance.choice(broken)) if name not in fixed and name in self.pools]
+            if not free:
+                return None
+            name = chance.choice(free)
+            fields[name] = self._best(name, conditions, fields, chance, small)
+        else:
+            return None
+        if "candidate" in self.fields:
+            fields["candidate"] = candidate.name
+        try:
+            return self.kind(**fields)
+        except (TypeError, ValueError):
+            return None
+
+    def _best(self, name: str, conditions: list[Expr], fields: Fields, chance: random.Random, small: bool) -> Any:
+        """Return the value of a field with which the fewest conditions are broken; among equals one is drawn."""
+        arch = self.composition.arch
+        values = [value for value in self.pools[name] if not small or _modest(value)] or self.pools[name]
+        concerned = [each for each in conditions if name in _read_by(each)]
+        scored = [(sum(not held(each, {**fields, name: value}, arch) for each in concerned), value) for value in values]
+        least = min(score for score, _ in scored)
+        return chance.choice([value for score, value in scored if score == least])
+
+
+def _modest(value: object) -> bool:
+    return type(value) is not int or -1 <= value <= MODEST
+
+
+def _read_by(condition: Expr) -> list[str]:
+    return [leaf.name for leaf in condition.leaves() if isinstance(leaf, Field)]
+
+
+def _fields_of(request: Request) -> Fields:
+    return {field.name: getattr(request, field.name) for field in fields_of(type(request))}
+
+
+def told(request: Request) -> str:
+    """Return a request as the command line takes it."""
+    words = {name: str(value).lower() if type(value) is bool else value for name, value in request.to_dict().items()}
+    return " ".join(f"{name}={word}" for name, word in words.items() if word is not None)

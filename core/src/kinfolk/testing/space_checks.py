@@ -1,0 +1,127 @@
+"""Specs: the declared space covers what is planned, equal identity means equal kernels, in any process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from kinfolk.errors import InternalError
+from kinfolk.plan import Plan
+from kinfolk.plugins.composition import Composition
+from kinfolk.spec import Spec
+from kinfolk.testing.check import Findings, Outcome
+from kinfolk.testing.child import digest, plan_text
+from kinfolk.testing.requests import told
+from kinfolk.testing.subject import Subject
+
+SEEDS: Final = ("1", "2")
+CHILD_SECONDS: Final = 600.0
+
+
+def spec_space(subject: Subject) -> Outcome:
+    """Plan admitted requests: each spec that a plan names is one of those that its candidate declares."""
+    found = Findings("spec_space", "admitted requests")
+    arch, flavor = subject.arch, subject.flavor_name
+    spaces = {
+        each.name: {spec.identity() for spec in each.spec_space(arch, flavor)} for each in subject.requests.candidates
+    }
+    for request, verdict in subject.requests.admitted(400 if subject.full else 100):
+        found.looked_at()
+        plan, name = cast("Plan", verdict.plan), verdict.candidate.name
+        for launch in plan.launches:
+            if launch.spec.identity() not in spaces[name]:
+                problem = f"a plan names {launch.spec}, which Candidate.specs does not give"
+                remedy = "Yield it from Candidate.specs, or refuse the request: what is not there is never compiled"
+                found.wrong(name, problem, remedy, told(request), kind="not in the space")
+    return found.outcome()
+
+
+def identity(subject: Subject) -> Outcome:
+    """Emit specs: the same identity gives the same text again, another identity another text and another symbol."""
+    found = Findings("identity", "kernels")
+    texts: dict[str, Spec] = {}
+    symbols: dict[str, Spec] = {}
+    for spec in subject.sampled_specs:
+        found.looked_at()
+        where, text = type(spec).__name__, subject.kernel_text(spec)
+        again = digest(subject.composed, type(spec).from_json(spec.to_json()))
+        if hashlib.sha256(text.encode()).hexdigest() != again:
+            remedy = "Build a kernel from its spec and arch alone, and keep no state between emissions"
+            found.wrong(where, "emitting the same spec twice gives two kernels", remedy, str(spec), kind="twice")
+        other = texts.setdefault(text.replace(spec.symbol(), "symbol"), spec)
+        if other is not spec:
+            problem = f"two identities emit one kernel; they differ in {_differing(spec, other)}"
+            remedy = "Drop the field, or let the kernel depend on it: each identity is compiled and tuned on its own"
+            found.wrong(where, problem, remedy, f"{spec} and {other}", kind="one kernel")
+        other = symbols.setdefault(spec.symbol(), spec)
+        if other is not spec:
+            problem = f"two specs are called {spec.symbol()}"
+            found.wrong(where, problem, "Put the digest into the symbol", f"{spec} and {other}", kind="symbol")
+    return found.outcome()
+
+
+def _differing(spec: Spec, other: Spec) -> str:
+    mine, theirs = cast("Mapping[str, Any]", spec.data())["fields"], cast("Mapping[str, Any]", other.data())["fields"]
+    return ", ".join(name for name in mine if mine[name] != theirs.get(name))
+
+
+def determinism(subject: Subject) -> Outcome:
+    """Emit and plan in other processes, with other hash seeds: the bytes are those of this one."""
+    found = Findings("determinism", "kernels and plans in other processes")
+    specs = subject.sampled_specs if subject.full else subject.sampled_specs[:4]
+    requests = [request for request, _ in subject.requests.admitted(10)]
+    here = {spec.identity(): hashlib.sha256(subject.kernel_text(spec).encode()).hexdigest() for spec in specs}
+    plans = {request.to_json(): plan_text(subject.composed, request, subject.flavor) for request in requests}
+    asked = json.dumps(_asked(subject, list(here), list(plans)))
+    for seed in SEEDS:
+        there = _answers(asked, seed)
+        for kept, told_there, noun in ((here, there["specs"], "kernel"), (plans, there["plans"], "plan")):
+            for name, value in kept.items():
+                found.looked_at()
+                if told_there[name] != value:
+                    problem = f"a {noun} differs in a process with PYTHONHASHSEED={seed}"
+                    remedy = "Iterate over sorted or ordered things, never over a set; read nothing of the process"
+                    found.wrong(subject.title, problem, remedy, name, kind=noun)
+    return found.outcome()
+
+
+def _asked(subject: Subject, specs: list[str], requests: list[str]) -> dict[str, Any]:
+    return {
+        "path": sys.path,
+        "members": [_address(each) for each in _members(subject.composed)],
+        "arch": subject.arch.name,
+        "flavor": subject.flavor_name,
+        "specs": specs,
+        "requests": requests,
+    }
+
+
+def _members(composition: Composition) -> tuple[Any, ...]:
+    return tuple(each.offer for each in composition.members[1:])
+
+
+def _address(offer: Any) -> dict[str, str]:
+    return {name: getattr(offer, name) for name in ("kind", "name", "value", "distribution", "version")}
+
+
+def _answers(asked: str, seed: str) -> dict[str, dict[str, str]]:
+    command = [sys.executable, "-c", "from kinfolk.testing.child import main; main()"]
+    environment = child_environment(seed)
+    done = subprocess.run(
+        command, input=asked, env=environment, capture_output=True, text=True, check=False, timeout=CHILD_SECONDS
+    )
+    if done.returncode:
+        raise InternalError(f"the process that emits again failed: {done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
+def child_environment(seed: str) -> dict[str, str]:
+    """Return the environment of a process that emits again: where Python finds modules, and its hash seed."""
+    import kinfolk
+
+    first = next(iter(kinfolk.__path__)).rpartition("/")[0]
+    return {"PYTHONHASHSEED": seed, "PYTHONPATH": first, "PATH": ""}

@@ -1,0 +1,109 @@
+"""The conformance kit's own rules: a check of nothing fails, errors are defects, defects are told as a review."""
+
+import colorsys
+import importlib
+
+import pytest
+
+from kinfolk.errors import PluginError
+from kinfolk.plugins.discovery import Offer
+from kinfolk.plugins.loading import Loaded
+from kinfolk.testing import Check, Findings, Outcome, run_check
+from kinfolk.testing.purity_checks import watched
+from kinfolk.testing.registry import _checks_of
+
+
+class Something:
+    """As much of a subject as running a check asks for."""
+
+    title = "toy on plain"
+
+    def command(self, check):
+        return f"kinfolk conformance toy --arch plain --check {check}"
+
+
+def result_of(run, **more):
+    return run_check(Check(name="toy", proves="that it is one", run=run, **more), Something())
+
+
+def test_a_check_that_looked_at_something_and_found_nothing_passes():
+    result = result_of(lambda subject: Outcome(count=3, unit="cases"))
+    assert (result.status, result.to_dict()["count"]) == ("pass", 3)
+
+
+def test_a_check_that_looked_at_nothing_fails_and_says_so():
+    result = result_of(lambda subject: Outcome(count=0, unit="cases"))
+    assert result.status == "fail"
+    assert "checked nothing" in result.review()
+
+
+@pytest.mark.parametrize("error", [PluginError("a hook failed"), RuntimeError("a hook failed"), ZeroDivisionError()])
+def test_what_a_check_raises_is_a_defect(error):
+    def run(subject):
+        raise error
+
+    result = result_of(run)
+    assert result.status == "fail"
+    assert (str(error) or "ZeroDivisionError") in result.review()
+
+
+def test_a_reason_why_a_check_does_not_apply_is_told_and_it_is_not_run():
+    result = result_of(lambda subject: pytest.fail("ran"), applies=lambda subject: "it has no tail")
+    assert (result.status, result.inapplicable) == ("not applicable", "it has no tail")
+
+
+def test_a_review_says_where_what_remedy_example_and_how_to_see_it_again():
+    def run(subject):
+        found = Findings("toy", "cases")
+        found.looked_at(2)
+        for case in ("x=1", "x=2"):
+            found.wrong("kernel.py:41", "is off by one", "count from 0", case)
+        return found.outcome()
+
+    assert result_of(run).review().splitlines() == [
+        "toy (that it is one) on toy on plain:",
+        "kernel.py:41: is off by one (and 1 more like it)",
+        "  do: count from 0",
+        "  smallest example: x=1",
+        "again: kinfolk conformance toy --arch plain --check toy",
+    ]
+
+
+def test_an_entry_point_that_is_no_tuple_of_checks_is_named():
+    offer = Offer(kind="check", name="odd", value="odd:CHECKS", distribution="odd", version="1")
+    with pytest.raises(PluginError, match=r"check odd \(odd 1\) names \[\], an entry point of kinfolk.checks is"):
+        _checks_of(Loaded(offer, []))
+
+
+def touching(what):
+    import datetime
+    import os
+    import random
+    import time
+
+    return {
+        "clock": time.monotonic,
+        "date": datetime.datetime.now,
+        "file": lambda: open(__file__).close(),
+        "system": lambda: os.stat(__file__),
+        "environment": lambda: os.environ.get("HOME"),
+        "chance": random.random,
+        "nothing": lambda: sorted([3, 1, 2]),
+    }[what]
+
+
+@pytest.mark.parametrize("what", ["clock", "date", "file", "system", "environment", "chance"])
+def test_what_is_touched_is_seen_with_its_line(what):
+    act = touching(what)
+    with watched(__name__.partition(".")[0]) as touched:
+        act()
+    assert touched
+    assert all(where.startswith("test_testing.py:") for _, where in touched)
+
+
+def test_computing_touches_nothing():
+    act = touching("nothing")
+    with watched("anything") as touched:
+        act()
+        importlib.reload(colorsys)  # reading a module is Python's, not the plugin's
+    assert touched == []
