@@ -16,7 +16,7 @@ import pytest
 
 from kinfolk.check import ScenarioReport
 from kinfolk.dispatch import dispatch
-from kinfolk.errors import IRError
+from kinfolk.errors import Refused
 from kinfolk.ir import Kernel
 from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import control
@@ -24,9 +24,9 @@ from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.refusal import unmet
-from kinfolk.tile import softmax, timeline
+from kinfolk.tile import slots, softmax, timeline
 from kinfolk_mla.request import MlaRequest
-from kinfolk_mla.wide import attend, direct, limits, merge, plan, ring, scores
+from kinfolk_mla.wide import attend, direct, limits, merge, plan, scores
 from kinfolk_mla.wide.spec import MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
 from kinfolk_runtime import bind
 from kinfolk_runtime.artifact import Artifact
@@ -126,7 +126,7 @@ def no_op(name: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def no_wait(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(direct.DirectRing, "arrived", lambda self: None)
+    patch.setattr(timeline, "wait_for_tiles", lambda: None)
 
 
 def no_drain(patch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def no_drain(patch: pytest.MonkeyPatch) -> None:
 
 def slot_too_early(patch: pytest.MonkeyPatch) -> None:
     """Tiles go to the slot that is being read."""
-    patch.setattr(ring.Slots, "before", lambda self, slot: slot)
+    patch.setattr(slots.Slots, "before", lambda self, slot: slot)
 
 
 FAULTS = [
@@ -160,6 +160,7 @@ def test_a_planted_fault_is_named_in_the_first_order_of_waves(
     assert judged(composition, artifact, composition.emit(spec), "ragged").status == "pass"
     with monkeypatch.context() as patch:
         plant(patch)
+        patch.setattr(slots, "check_passage", lambda *_: None)
         kernel = composition.emit(spec)
     report = judged(composition, artifact, kernel, "ragged")
     assert report.status == "fail"
@@ -247,12 +248,67 @@ def test_waves_that_do_not_fall_half_a_round_behind_are_seen(monkeypatch: pytest
     assert any("[race]" in finding.message for finding in report.findings), report.findings
 
 
-def test_values_that_would_be_read_past_the_barrier_are_refused_when_the_kernel_is_built() -> None:
-    """Through registers a slot is written again before the next barrier: the schedule is refused, not raced."""
-    composition, artifact = served("gfx942", 128)
-    spec = artifact.plan.launches[0].spec
-    with pytest.raises(IRError, match="past the barrier"):
-        composition.emit(attrs.evolve(spec, units_after_barrier=8))
+def legal_places(spec: MlaWideSpec, composition: Composition, patch: pytest.MonkeyPatch) -> range:
+    """Return how many units may be left at the barrier that the spec's field is about, as the laid out round has it."""
+    seen: list[range] = []
+    whole = timeline.Round.units_after
+
+    def recorded(self: timeline.Round) -> range:
+        seen.append(whole(self))
+        return seen[-1]
+
+    with patch.context() as within:
+        within.setattr(timeline.Round, "units_after", recorded)
+        composition.emit(spec)
+    return seen[-1]
+
+
+@pytest.mark.parametrize(("arch", "heads", "kind"), STRUCTURES)
+@pytest.mark.parametrize("ahead", [1, 3, 8])
+def test_a_place_of_the_barrier_is_refused_by_the_spec_where_the_round_has_none(
+    monkeypatch: pytest.MonkeyPatch, arch: str, heads: int, kind: type[MlaWideSpec], ahead: int
+) -> None:
+    """Nothing is emitted for it; through registers a slot is written again before the next barrier."""
+    composition, artifact = served(arch, heads)
+    spec = attrs.evolve(artifact.plan.launches[0].spec, value_read_ahead=ahead, units_after_barrier=0)
+    assert isinstance(spec, kind)
+    legal = legal_places(spec, composition, monkeypatch)
+    for left in range(33):
+        found = composition.validate_spec(attrs.evolve(spec, units_after_barrier=left))
+        assert [refusal.field for refusal in found] == ([] if left in legal else ["units_after_barrier"])
+        if found:
+            assert f"Leave at most {legal[-1]} units" in str(found[0])
+            with pytest.raises(Refused, match="units_after_barrier"):
+                composition.emit(attrs.evolve(spec, units_after_barrier=left))
+
+
+@pytest.mark.parametrize(
+    ("arch", "heads", "last"),
+    [("gfx942", 128, True), ("gfx942", 64, True), ("gfx950", 128, False), ("gfx950", 64, True)],
+)
+def test_at_both_legal_edges_there_is_no_race_and_past_the_last_there_is(
+    monkeypatch: pytest.MonkeyPatch, arch: str, heads: int, last: bool
+) -> None:
+    """`last`: whether there is a last place below what the field takes."""
+    composition, artifact = served(arch, heads)
+    spec = attrs.evolve(artifact.plan.launches[0].spec, value_read_ahead=2)
+    edge = 2 if last else 32
+    for left in (0, edge):
+        kernel = composition.emit(attrs.evolve(spec, units_after_barrier=left))
+        assert judged(composition, artifact, kernel, "ragged").status == "pass"
+    if last:
+        with monkeypatch.context() as patch:
+            place = timeline._meeting_place
+
+            def earlier(round_: timeline.Round) -> int:
+                asked = None if round_.meeting is None else round_.meeting.units_after
+                return place(round_) - (asked == edge)
+
+            patch.setattr(timeline, "_meeting_place", earlier)
+            patch.setattr(slots, "check_passage", lambda *_: None)
+            kernel = composition.emit(attrs.evolve(spec, units_after_barrier=edge))
+        findings = judged(composition, artifact, kernel, "ragged").findings
+        assert any("[race]" in finding.message for finding in findings), findings
 
 
 @pytest.mark.needs("gfx950")

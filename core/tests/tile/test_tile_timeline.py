@@ -8,7 +8,13 @@ from kinfolk.errors import IRError
 from kinfolk.ir.builder import constant
 from kinfolk.ir.types import I32
 from kinfolk.tile import timeline
-from kinfolk.tile.timeline import Round, Section, Spread, Stream, first_reads
+from kinfolk.tile.rotation import Rotation
+from kinfolk.tile.timeline import Meeting, Round, Section, Spread, Stream, first_reads
+
+RING = Rotation(slots=3, reads=(1, 0, 2), writes=(2,))
+"""Tile 2 ahead is written before the barrier and read past it; of the round's own, all is read before."""
+FREE = Rotation(slots=4, reads=(0, 2), writes=(3,))
+"""With a slot more, and the tile written past the barrier, its own may be read on either side."""
 
 
 class Events:
@@ -27,17 +33,18 @@ class Events:
 
         return read
 
-    def stream(self, name, ahead):
-        return Stream(read=self.read(name), ahead=ahead)
+    def stream(self, name, ahead, tile=None):
+        return Stream(read=self.read(name), ahead=ahead, tile=tile)
 
-    def section(self, name, units, ahead, fence_every=0, jobs=(), begin=0.0, end=1.0):
+    def section(self, name, units, ahead, fence_every=0, jobs=(), begin=0.0, end=1.0, tile=None, writes=None):
         def use(unit, values):
             assert [value.defining_op.attributes["bits"] for value in values] == [unit]
             self.seen.append(f"{name}{unit}")
 
-        spread = Spread(jobs=[lambda job=job: self.seen.append(job) for job in jobs], begin=begin, end=end)
+        made = [lambda job=job: self.seen.append(job) for job in jobs]
+        spread = Spread(jobs=made, begin=begin, end=end, writes=writes)
         return Section(
-            units=units, use=use, stream=self.stream(name, ahead), fence_every=fence_every, spreads=(spread,)
+            units=units, use=use, stream=self.stream(name, ahead, tile), fence_every=fence_every, spreads=(spread,)
         )
 
 
@@ -75,54 +82,78 @@ def test_carried_reads_are_not_read_again_and_the_next_round_reads_last(evaluate
     assert laid_out(evaluate, events, make, carried=2) == ("ra2 a0 rn0 a1 rn1 a2", [0, 1])
 
 
+def a_round(events, left, rotation=RING, ahead=2, place="", jobs="", begin=0.0, end=1.0):
+    """Four units on this round's tile, jobs that write the one in front, and the next round's first two reads."""
+    writes = rotation.writes[0]
+    return Round(
+        sections=[events.section("a", 4, ahead, tile=0, jobs=jobs, writes=writes, begin=begin, end=end)],
+        following=events.stream("n", 2, tile=2),
+        meeting=Meeting(rotation=rotation, units_after=left, place=place),
+    )
+
+
 @pytest.mark.parametrize(
     ("left", "text"),
     [
-        (0, "a0 b0 rb1 b1 B rn0"),
-        (1, "a0 b0 B rn0 b1"),
+        (0, "ra0 ra1 ra2 a0 x ra3 a1 a2 y a3 z B rn0 rn1"),
+        (1, "ra0 ra1 ra2 a0 x ra3 a1 y a2 z B rn0 rn1 a3"),
+        (2, "ra0 ra1 ra2 a0 x ra3 a1 y z B rn0 a2 rn1 a3"),
+        (None, "ra0 ra1 ra2 a0 x ra3 a1 y a2 z B rn0 rn1 a3"),
     ],
 )
-def test_the_next_rounds_reads_wait_for_the_barrier(evaluate, events, left, text):
-    """The barrier stands where it is asked for, and nothing of the next round before it."""
-
-    def make(carried):
-        ahead = 0 if left == 0 else 1
-        return Round(
-            sections=[events.section("a", 1, 1), events.section("b", 2, ahead)],
-            carried=carried,
-            following=events.stream("n", 1),
-            units_after_barrier=left,
-        )
-
-    found, handed = laid_out(evaluate, events, make, carried=1)
-    assert found.replace("rb0 ", "").replace("rb1 ", "") == text.replace("rb1 ", "") and handed == [0]
-    assert found.index("B") > found.index("rb1")
+def test_each_access_stands_on_its_side_wherever_the_barrier_is(evaluate, events, left, text):
+    """By default the barrier is in the midst of where it may be."""
+    assert laid_out(evaluate, events, lambda _: a_round(events, left, jobs="xyz")) == (text, [0, 1])
 
 
-def test_a_read_past_the_barrier_is_refused_unless_it_outlives_it(evaluate, events):
-    def make(outlives):
-        return Round(
-            sections=[events.section("a", 2, 0), events.section("b", 2, 1)],
-            units_after_barrier=2,
-            outlives_barrier=outlives,
-        )
+@pytest.mark.parametrize("ahead", range(6))
+def test_the_barrier_may_stand_from_the_last_read_before_it_on(evaluate, events, ahead):
+    def body():
+        legal = a_round(events, 0, ahead=ahead).units_after()
+        assert list(legal) == list(range(min(ahead, 3) + 1))
+        assert list(a_round(events, 0, FREE, ahead=ahead).units_after()) == list(range(5))
+        with pytest.raises(IRError, match=f"{legal.stop} units are left .* 0 to {legal.stop - 1} may"):
+            a_round(events, legal.stop, ahead=ahead).lay_out()
+        return []
 
-    with pytest.raises(IRError, match="read of unit 1 of section 1 stands at unit 2, past the barrier before unit 2"):
-        laid_out(evaluate, events, lambda _: make(False))
+    evaluate(body)
+
+
+def test_what_must_be_read_past_the_barrier_waits_for_it_and_is_used_past_it(evaluate, events):
+    """The second section is of the tile in front, which is written in this very round."""
+
+    def make(left):
+        first = events.section("a", 2, 1, tile=0, jobs="x", writes=1)
+        sections = [first, events.section("b", 2, 2, tile=1)]
+        rotation = Rotation(slots=2, reads=(0, 1), writes=(1,))
+        return Round(sections=sections, meeting=Meeting(rotation=rotation, units_after=left))
+
+    assert laid_out(evaluate, events, lambda _: make(2))[0] == "ra0 ra1 a0 a1 x B rb0 rb1 b0 b1"
     events.seen.clear()
-    assert laid_out(evaluate, events, lambda _: make(True))[0] == "ra0 a0 ra1 rb0 a1 B rb1 b0 b1"
+    assert laid_out(evaluate, events, lambda _: make(3))[0] == "ra0 ra1 a0 x B rb0 rb1 a1 b0 b1"
+    for left in (1, 4):
+        with pytest.raises(IRError, match=f"{left} units are left .* 2 to 3 may"):
+            laid_out(evaluate, events, lambda _, left=left: make(left))
 
 
-def test_what_comes_before_the_barrier_and_its_place(evaluate, events):
-    def make(carried):
-        return Round(
-            sections=[events.section("a", 1, 0)],
-            units_after_barrier=0,
-            before_barrier=lambda: events.seen.append("wait"),
-            meeting="half",
-        )
+@pytest.mark.parametrize(
+    ("left", "text"),
+    [
+        (4, "B ra0 ra1 ra2 a0 x ra3 a1 rn0 a2 y rn1 a3 z"),
+        (2, "ra0 ra1 ra2 a0 ra3 a1 B rn0 a2 x rn1 a3 y z"),
+        (0, "ra0 ra1 ra2 a0 ra3 a1 a2 a3 B x y z rn0 rn1"),
+    ],
+)
+def test_jobs_that_write_past_the_barrier(evaluate, events, left, text):
+    found = laid_out(evaluate, events, lambda _: a_round(events, left, FREE, jobs="xyz"))[0]
+    assert found == text
 
-    assert laid_out(evaluate, events, make)[0] == "ra0 a0 wait B:half"
+
+def test_tiles_that_come_directly_are_waited_for_before_the_barrier_and_it_has_a_place(evaluate, events, monkeypatch):
+    monkeypatch.setattr(timeline, "wait_for_tiles", lambda: events.seen.append("wait"))
+    direct = Rotation(slots=4, reads=(0, 2), writes=(3,), direct=True)
+    found = laid_out(evaluate, events, lambda _: a_round(events, 0, direct, place="half"))[0]
+    assert found == "ra0 ra1 ra2 a0 ra3 a1 a2 a3 wait B:half rn0 rn1"
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ def test_an_arch_with_the_other_atoms_alone_is_refused(name):
 @pytest.mark.parametrize("name", SPECS)
 def test_limits_are_data_and_short(name):
     bare = arch(matrix=atoms("bf16", k=4), facts={**arch().facts, "lds_bytes": 1, "vgprs_per_simd": 1})
-    wrong = attrs.evolve(SPECS[name], latent_width=528, rope_width=80, page_size=8, dtype="f32", num_heads=32)
+    late = {"units_after_barrier": 32, "value_read_ahead": 8}
+    wrong = attrs.evolve(SPECS[name], latent_width=528, rope_width=80, page_size=8, dtype="f32", num_heads=32, **late)
     found = unmet(limits.spec_limits(wrong), wrong, bare, "p")
     assert len(found) == len(limits.spec_limits(wrong)) - 2, "all but the size of a wave, and the atom of no such type"
     for refusal in found:

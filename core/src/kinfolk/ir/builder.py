@@ -186,6 +186,13 @@ class Builder:
         finally:
             self._region = outer
 
+    @property
+    def operations(self) -> list[Operation]:
+        """The operations of the region that is being built, so far."""
+        if self._region is None:
+            raise InternalError("operations are asked for outside a region")
+        return self._region.operations
+
     def place_constants(self, body: Region) -> None:
         """Put the constants at the start of the kernel's body, in order of first use."""
         body.operations[:0] = self._constant_ops

@@ -2,8 +2,8 @@
 
 LLVM keeps the order it is given, so the order is decided here. A round is a sequence of sections, each a sequence of
 units. A read stands some units before the unit that uses it, if need be in the section before; the earliest reads of a
-round may stand at the end of the round before, and are carried. One barrier parts the reads of this round's tiles
-from those of the next round's: where it stands follows from the reads.
+round may stand at the end of the round before, and are carried. Where the waves meet follows from the tiles that
+streams read and jobs write: each access stands on the side of the barrier that its `Rotation` leaves it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from kinfolk.errors import IRError
+from kinfolk.expr import Expr, minimum
+from kinfolk.ir.builder import op_for_role
 from kinfolk.ir.ops.control import barrier, meet, schedule_fence
 from kinfolk.ir.value import Value
+from kinfolk.tile.rotation import BEFORE, PAST, Rotation, Side
 
 Read = Callable[[int], Sequence[Value]]
 """Issues the read of a unit, by its number in the section."""
@@ -26,19 +29,27 @@ Job = Callable[[], None]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Stream:
-    """Reads of a section, one a unit, each `ahead` units before its use."""
+    """Reads of a section, one a unit, each `ahead` units before its use.
+
+    `tile` is how many tiles ahead of the round's own the one they read is; None where they read no tile of the ring.
+    """
 
     read: Read
     ahead: int
+    tile: int | None = None
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Spread:
-    """Jobs spread evenly, in order, over the part of a section from `begin` to `end`, both in [0, 1]."""
+    """Jobs spread evenly, in order, over the part of a section from `begin` to `end`, both in [0, 1].
+
+    Of jobs that write the tile `writes` ahead, the part is of what the section has on their side of the barrier.
+    """
 
     jobs: Sequence[Job]
     begin: float = 0.0
     end: float = 1.0
+    writes: int | None = None
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -53,28 +64,54 @@ class Section:
 
 
 @attrs.frozen(kw_only=True, eq=False)
+class Meeting:
+    """The barrier of a round: `units_after` units are left when the waves meet; None for the middle of what is legal.
+
+    With `place`, waves at another barrier of that place meet those at this one.
+    """
+
+    rotation: Rotation
+    units_after: int | None = None
+    place: str = ""
+
+    def build(self) -> None:
+        """Wait for the tiles that come directly, and meet. `round_of` tells the wait what may stay on its way."""
+        if self.rotation.direct:
+            wait_for_tiles()
+        if self.place:
+            meet(self.place)
+        else:
+            barrier()
+
+
+@attrs.frozen(kw_only=True, eq=False)
 class Round:
-    """Sections in order, and how many units are left to do when the waves meet; None for a round without a barrier.
+    """Sections in order, and where the waves meet; None for a round without a barrier.
 
     The first section's first reads are `carried` from the round before; those it does not carry stand at the start.
-    `following` is what the next round reads first, once past the barrier. `before_barrier` is done just before the
-    waves meet. `outlives_barrier`: what this round reads is overwritten only after the next round's barrier, so that it
-    may be read past this round's. With `meeting`, waves at another
-    barrier of that place meet those at this one.
+    `following` is what the next round reads first.
     """
 
     sections: Sequence[Section]
     carried: Sequence[Sequence[Value]] = ()
     following: Stream | None = None
-    units_after_barrier: int | None = None
-    before_barrier: Job | None = None
-    outlives_barrier: bool = False
-    meeting: str = ""
+    meeting: Meeting | None = None
+
+    def units_after(self) -> range:
+        """Return how many units may be left when the waves meet, by what stands where; empty where nothing fits.
+
+        Raises IRError for a round without a barrier.
+        """
+        if self.meeting is None:
+            raise IRError("a round without a barrier has no place for it")
+        first, last = _legal(self, self.meeting.rotation)
+        total = sum(section.units for section in self.sections)
+        return range(total - last, total - first + 1)
 
     def lay_out(self) -> list[Sequence[Value]]:
         """Build the round; return the next round's first reads.
 
-        Raises IRError where a read of this round would stand past the barrier.
+        Raises IRError where the barrier is asked for outside of `units_after`.
         """
         plan = _Plan.of(self)
         pending: dict[tuple[int, int], Sequence[Value]] = {
@@ -97,16 +134,13 @@ class Round:
                 schedule_fence()
         if plan.barrier == len(plan.units):
             self._meet()
-        first = len(ahead)
-        return ahead + [self._following(unit) for unit in range(first, plan.following)]
+        for job in plan.jobs[-1]:
+            job()
+        return ahead + [self._following(unit) for unit in range(len(ahead), plan.following)]
 
     def _meet(self) -> None:
-        if self.before_barrier is not None:
-            self.before_barrier()
-        if self.meeting:
-            meet(self.meeting)
-        else:
-            barrier()
+        assert self.meeting is not None
+        self.meeting.build()
 
     def _following(self, unit: int) -> Sequence[Value]:
         assert self.following is not None
@@ -118,9 +152,45 @@ def first_reads(stream: Stream) -> list[Sequence[Value]]:
     return [stream.read(unit) for unit in range(stream.ahead)]
 
 
+def wait_for_tiles() -> None:
+    """Wait for all that this wave has asked for, by an op of the arch."""
+    op_for_role("wait_staged").add(outstanding=0)
+
+
+def _stands(rotation: Rotation | None, stream: Stream, side: Side) -> bool:
+    """Whether reads of a stream may stand on a side of the barrier."""
+    return rotation is None or stream.tile is None or rotation.reads_may_stand(stream.tile, side)
+
+
+def _uncarried(round_: Round, number: int) -> range:
+    """Return the units of a section whose reads are the round's own."""
+    return range(0 if number else len(round_.carried), round_.sections[number].units)
+
+
+def _legal(round_: Round, rotation: Rotation) -> tuple[int, int]:
+    """Return the first and the last unit before which the waves may meet; one past the last unit is the end."""
+    first, last, begin = 0, sum(section.units for section in round_.sections), 0
+    for number, section in enumerate(round_.sections):
+        own, ahead = _uncarried(round_, number), section.stream.ahead
+        if own and not _stands(rotation, section.stream, PAST):
+            first = max(first, begin + own[-1] - ahead + 1, 1)
+        if own and not _stands(rotation, section.stream, BEFORE):
+            last = min(last, begin + own[0])
+        if any(
+            spread.jobs and spread.writes is not None and rotation.side_of_writes(spread.writes) == BEFORE
+            for spread in section.spreads
+        ):
+            first = max(first, begin + 1)
+        begin += section.units
+    return first, last
+
+
 @attrs.frozen(eq=False)
 class _Plan:
-    """What stands at which place: units in order, per place the reads before it (None: the next round's) and jobs."""
+    """What stands at which place: units in order, per place the reads before it (None: the next round's) and jobs.
+
+    The last jobs stand behind all units.
+    """
 
     units: list[tuple[int, int]]
     reads: list[list[tuple[int | None, int]]]
@@ -131,35 +201,59 @@ class _Plan:
     @classmethod
     def of(cls, round_: Round) -> _Plan:
         units = [(number, unit) for number, section in enumerate(round_.sections) for unit in range(section.units)]
-        total = len(units)
-        left = round_.units_after_barrier
-        meeting = -1 if left is None else total - left
+        total, meeting = len(units), _meeting_place(round_)
+        rotation = None if round_.meeting is None else round_.meeting.rotation
         reads: list[list[tuple[int | None, int]]] = [[] for _ in units]
-        jobs: list[list[Job]] = [[] for _ in units]
+        jobs: list[list[Job]] = [[] for _ in range(total + 1)]
         begin = 0
         for number, section in enumerate(round_.sections):
-            for unit in range(section.units):
-                place = max(begin + unit - section.stream.ahead, 0)
-                if number or unit >= len(round_.carried):
-                    if 0 <= meeting <= place and not round_.outlives_barrier:
-                        raise IRError(
-                            f"the read of unit {unit} of section {number} stands at unit {place}, past the barrier "
-                            f"before unit {meeting}; read further ahead or meet later"
-                        )
-                    reads[place].append((number, unit))
+            earliest = 0 if _stands(rotation, section.stream, BEFORE) else meeting
+            for unit in _uncarried(round_, number):
+                reads[max(begin + unit - section.stream.ahead, earliest, 0)].append((number, unit))
+            end = begin + section.units
             for spread in section.spreads:
-                _spread(spread, section.units, jobs[begin : begin + section.units])
-            begin += section.units
-        ahead = 0 if round_.following is None else round_.following.ahead
-        for unit in range(ahead):
-            place = max(total + unit - ahead, meeting)
+                part = range(begin, end)
+                if rotation is not None and spread.writes is not None:
+                    past = rotation.side_of_writes(spread.writes) == PAST
+                    part = range(max(begin, meeting), end) if past else range(begin, min(end, meeting))
+                _spread(spread, part, jobs)
+            begin = end
+        following = round_.following
+        if following is None:
+            return cls(units, reads, jobs, meeting, 0)
+        earliest = 0 if _stands(rotation, following, BEFORE) else meeting
+        for unit in range(following.ahead):
+            place = max(total + unit - following.ahead, earliest, 0)
             if place < total:
                 reads[place].append((None, unit))
-        return cls(units, reads, jobs, meeting, ahead)
+        return cls(units, reads, jobs, meeting, following.ahead)
 
 
-def _spread(spread: Spread, units: int, places: Sequence[list[Job]]) -> None:
+def _meeting_place(round_: Round) -> int:
+    """Return the unit before which the waves meet; -1 where they do not."""
+    if round_.meeting is None:
+        return -1
+    legal = round_.units_after()
+    left = round_.meeting.units_after
+    if not legal or (left is not None and left not in legal):
+        told = f"{legal.start} to {legal.stop - 1} may" if legal else "no number fits"
+        raise IRError(f"{left} units are left when the waves meet; by the tiles they read and write, {told}")
+    if left is None:
+        left = legal[len(legal) // 2]
+    return sum(section.units for section in round_.sections) - left
+
+
+def _spread(spread: Spread, part: range, jobs: Sequence[list[Job]]) -> None:
+    """Put jobs at places of `part`, at its beginning where it is empty."""
     count, width = len(spread.jobs), spread.end - spread.begin
     for index, job in enumerate(spread.jobs):
         at = spread.begin + width * (index + 0.5) / count
-        places[min(int(at * units), units - 1)].append(job)
+        jobs[part.start + min(int(at * len(part)), max(len(part) - 1, 0))].append(job)
+
+
+def most_units_after(ahead: Expr, units: int) -> Expr:
+    """Return how many of a round's `units` may be left when the waves meet, as a limit of a spec can say it.
+
+    It is for rounds whose last section reads `ahead` units before the use what must be read before the waves meet.
+    """
+    return minimum(ahead, units - 1)

@@ -14,10 +14,11 @@ from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.layout import per_lane
 from kinfolk.tile.paging import Page
-from kinfolk.tile.timeline import Job
+from kinfolk.tile.slots import RoundSlots, Slots
+from kinfolk.tile.timeline import Job, Spread, wait_for_tiles
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_mla.decode.sequence import Work
-from kinfolk_mla.wide.ring import Incoming, Pages, Slots, Staged, naming_jobs, row_views
+from kinfolk_mla.wide.ring import Incoming, Pages, Staged, naming_jobs, row_views
 from kinfolk_mla.wide.rows import STAGED, PaddedPart, SwizzledPart, swizzled_vector
 
 
@@ -37,8 +38,6 @@ class DirectRing:
     rope_begin: int
     parts: tuple[PaddedPart, SwizzledPart]
     stage: OpDef
-    wait: OpDef
-    outlives_barrier: bool = True
 
     @classmethod
     def of(cls, work: Work, slots: int) -> DirectRing:
@@ -62,7 +61,6 @@ class DirectRing:
             begin,
             (PaddedPart.of(latent, geometry.latent, rows), SwizzledPart.of(rope, geometry.rope, rows, begin)),
             op_for_role(f"stage_view_{spec.vector_bytes}"),
-            op_for_role("wait_staged"),
         )
         ring._check()
         return ring
@@ -101,28 +99,20 @@ class DirectRing:
         for number, pages in enumerate(tiles):
             for job in self.calls(pages, self.slots.at(number)):
                 job()
-        self.arrived()
+        wait_for_tiles()
         control.barrier()
 
     def drain(self) -> None:
         """Wait: what is on its way to workgroup memory must not arrive in another workgroup's."""
-        self.arrived()
-
-    def arrived(self) -> None:
-        """Wait for all that this wave has asked for."""
-        self.wait.add(outstanding=0)
+        wait_for_tiles()
 
     def jobs(
-        self, slot: Value, tile: Value, loaded: Sequence[Value], following: Sequence[Value], incoming: Incoming
+        self, slots: RoundSlots, tile: Value, loaded: Sequence[Value], following: Sequence[Value], incoming: Incoming
     ) -> Staged:
-        """Return the jobs that ask for tile `tile` + 3 and wait for tile `tile` + 2."""
-        return Staged(
-            past_barrier=[
-                *naming_jobs(self.pages, tile + 3, following, incoming),
-                *self.calls(incoming.pages, self.slots.before(slot)),
-            ],
-            before_barrier=self.arrived,
-        )
+        """Return the jobs that ask for tile `tile` + 3."""
+        names = naming_jobs(self.pages, tile + 3, following, incoming)
+        jobs = [*names, *self.calls(incoming.pages, slots.ahead(3))]
+        return Staged(beside_values=[Spread(jobs=jobs, end=0.5, writes=3)])
 
     def calls(self, pages: Sequence[Page], slot: Value) -> list[Job]:
         """Return the jobs that ask for this wave's part of a tile, `pages` being there when they run."""

@@ -15,8 +15,9 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import control
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
+from kinfolk.tile.slots import RoundSlots, round_of
 from kinfolk.tile.softmax import OnlineSoftmax, RowState
-from kinfolk.tile.timeline import Round, Section, Spread, Stream, first_reads
+from kinfolk.tile.timeline import Meeting, Round, Section, Spread, Stream, first_reads
 from kinfolk_mla.decode.epilogue import count_refused_pages
 from kinfolk_mla.decode.sequence import Work
 from kinfolk_mla.wide.attend import Attended, Attention
@@ -83,7 +84,7 @@ class GroupedLoop:
     @classmethod
     def of(cls, work: Work, spec: MlaGroupedSpec) -> GroupedLoop:
         """Reserve workgroup memory and set the stages up."""
-        ring = DirectRing.of(work, spec.slots // spec.key_groups)
+        ring = DirectRing.of(work, spec.rotation.slots)
         softmax = OnlineSoftmax.of(work.arguments.scale, work.geometry.head_masks)
         scores, values = ScoreUnits.of(work, ring.parts), ValueUnits.of(work.geometry, ring.latent)
         return cls(work, spec, ring, scores, values, Attention(work, ring.pages, scores, values, softmax))
@@ -124,14 +125,18 @@ class GroupedLoop:
         )
 
     def _step(self, tile: Value, state: GroupState) -> GroupState:
+        with round_of(self.spec.rotation, self.ring.slots, state.slot) as slots:
+            return self._round(tile, state, slots)
+
+    def _round(self, tile: Value, state: GroupState, slots: RoundSlots) -> GroupState:
         ring, groups, incoming, before = self.ring, self.spec.key_groups, Incoming(), state.attended
-        upcoming = ring.slots.after(state.slot)
+        upcoming = slots.ahead(1)
         staging = [
             *naming_jobs(ring.pages, tile + groups, state.following, incoming, step=groups),
             *ring.calls(incoming.pages, upcoming),
         ]
         total, largest = self.scores.start(), list[Value]()
-        value_stream = Stream(read=self.values.reads(state.slot), ahead=self.spec.value_read_ahead)
+        value_stream = Stream(read=self.values.reads(state.slot), ahead=self.spec.value_read_ahead, tile=0)
         first = Round(
             sections=[
                 Section(
@@ -139,7 +144,7 @@ class GroupedLoop:
                     use=self.scores.use(total),
                     stream=self._key_stream(state.slot),
                     fence_every=self.spec.fence_every,
-                    spreads=(Spread(jobs=staging, end=0.6),),
+                    spreads=(Spread(jobs=staging, end=0.6, writes=1),),
                 )
             ],
             carried=[[read] for read in state.reads],
@@ -163,9 +168,8 @@ class GroupedLoop:
                 )
             ],
             carried=first,
-            following=self._key_stream(upcoming),
-            units_after_barrier=self.spec.units_after_barrier,
-            before_barrier=ring.arrived,
+            following=self._key_stream(upcoming, 1),
+            meeting=Meeting(rotation=self.spec.rotation, units_after=self.spec.units_after_barrier),
         ).lay_out()
         return GroupState(
             slot=upcoming,
@@ -175,5 +179,5 @@ class GroupedLoop:
             attended=Attended(scored.refused, [], rows, output),
         )
 
-    def _key_stream(self, slot: Value) -> Stream:
-        return Stream(read=self.scores.reads(slot), ahead=self.spec.key_read_ahead)
+    def _key_stream(self, slot: Value, tile: int = 0) -> Stream:
+        return Stream(read=self.scores.reads(slot), ahead=self.spec.key_read_ahead, tile=tile)

@@ -9,6 +9,8 @@ from kinfolk.expr import ceil_div, eq, fact, field
 from kinfolk.ir.types import SCALARS
 from kinfolk.refusal import Limit
 from kinfolk.roles import ROLES, role_fact
+from kinfolk.tile.rotation import PAST
+from kinfolk.tile.timeline import most_units_after
 from kinfolk_mla.decode.limits import (
     DTYPE,
     LATENT_WIDTH,
@@ -18,7 +20,7 @@ from kinfolk_mla.decode.limits import (
     capability,
     shape_limits,
 )
-from kinfolk_mla.wide.spec import GROUPED_SLOTS, STAGINGS, MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
+from kinfolk_mla.wide.spec import STAGINGS, MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
 
 PIPELINED, GROUPED = "mla.pipelined", "mla.grouped"
 PAGES_AHEAD: Final = 4 * max(staging.tile_pages for staging in STAGINGS.values()) + 1
@@ -28,17 +30,19 @@ DIRECT_ROLES: Final = (f"stage_view_{MlaWideSpec.vector_bytes}", "wait_staged", 
 REGISTERS: Final = 512
 ROW_BYTES: Final = (LATENT_WIDTH + ROPE_WIDTH) * SCALARS[DTYPE].bytes
 CODES: Final[Mapping[type[MlaWideSpec], str]] = {MlaPipelinedSpec: PIPELINED, MlaGroupedSpec: GROUPED}
-SLOTS: Final[Mapping[type[MlaWideSpec], Mapping[str, int]]] = {
-    MlaPipelinedSpec: {name: staging.slots for name, staging in STAGINGS.items()},
-    MlaGroupedSpec: GROUPED_SLOTS,
-}
-"""How many tiles lie in workgroup memory, by staging."""
+
 ELSEWHERE: Final = "Choose an arch that has it, or let another candidate serve the request."
 
 
 def heads_of(kind: type[MlaWideSpec]) -> int:
     """Return how many heads a workgroup serves."""
     return kind.waves // kind.key_groups * kind.heads_per_wave
+
+
+def tiles_held(kind: type[MlaWideSpec], staging: str) -> int:
+    """Return how many tiles lie in workgroup memory; where they come directly, each group of waves has a ring."""
+    rotation = kind.rotations[staging]
+    return rotation.slots * (kind.key_groups if rotation.direct else 1)
 
 
 def _capability(code: str, kind: type[MlaWideSpec]) -> tuple[Limit, ...]:
@@ -60,7 +64,7 @@ def _capability(code: str, kind: type[MlaWideSpec]) -> tuple[Limit, ...]:
 def _spec_limits(kind: type[MlaWideSpec], staging: str) -> tuple[Limit, ...]:
     """Return what a spec with a staging must meet on an arch."""
     code, heads, atom_heads = CODES[kind], heads_of(kind), STAGINGS[staging].atom_heads
-    tiles = SLOTS[kind][staging]
+    tiles = tiles_held(kind, staging)
     tile_bytes = STAGINGS[staging].tile_pages * PAGE_SIZE * (ROW_BYTES + MlaWideSpec.row_padding_bytes)
     return (
         *shape_limits(code, atom_heads),
@@ -73,6 +77,7 @@ def _spec_limits(kind: type[MlaWideSpec], staging: str) -> tuple[Limit, ...]:
             remedy=f"Evolve the spec to num_heads={heads}.",
         ),
         *(_role_limit(code, role) for role in DIRECT_ROLES if staging == "direct"),
+        *_meeting_limits(code, kind, staging),
         Limit(
             f"{code}.spec.workgroup_memory",
             "cannot",
@@ -88,6 +93,26 @@ def _spec_limits(kind: type[MlaWideSpec], staging: str) -> tuple[Limit, ...]:
             fact("vgprs_per_simd") // ceil_div(MlaWideSpec.waves, fact("simds_per_cu")) >= REGISTERS,
             because="accumulators, query and tiles on their way take that many registers of a lane",
             remedy=ELSEWHERE,
+        ),
+    )
+
+
+def _meeting_limits(code: str, kind: type[MlaWideSpec], staging: str) -> tuple[Limit, ...]:
+    """Return the limit of where the waves meet, if values must be read before they do."""
+    parts, pipelined = STAGINGS[staging], kind is MlaPipelinedSpec
+    values = min(kind.rotations[staging].reads)
+    if kind.rotations[staging].reads_may_stand(values, PAST):
+        return ()
+    most = most_units_after(field("value_read_ahead"), parts.value_units + pipelined * parts.score_units)
+    return (
+        Limit(
+            f"{code}.spec.units_after_barrier",
+            "cannot",
+            "units_after_barrier",
+            field("units_after_barrier") <= most,
+            because="past the barrier a tile's slot is written again, and its last values are read so far ahead",
+            remedy="Leave at most {most} units when the waves meet, or read values further ahead.",
+            suggestions={"most": most},
         ),
     )
 

@@ -15,8 +15,9 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, control
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
+from kinfolk.tile.slots import RoundSlots, round_of
 from kinfolk.tile.softmax import OnlineSoftmax, RowState
-from kinfolk.tile.timeline import Job, Round, Section, Spread, Stream, first_reads
+from kinfolk.tile.timeline import Job, Meeting, Round, Section, Spread, Stream, first_reads
 from kinfolk_mla.decode.epilogue import count_refused_pages
 from kinfolk_mla.decode.sequence import Work
 from kinfolk_mla.wide.attend import Attended, Attention
@@ -85,7 +86,7 @@ class PingPongLoop:
     @classmethod
     def of(cls, work: Work, spec: MlaGroupedSpec) -> PingPongLoop:
         """Reserve workgroup memory and set the stages up."""
-        ring = RegisterRing.of(work, spec.slots)
+        ring = RegisterRing.of(work, spec.rotation.slots)
         softmax = OnlineSoftmax.of(work.arguments.scale, work.geometry.head_masks)
         scores, values = ScoreUnits.of(work, ring.parts), ValueUnits.of(work.geometry, ring.latent)
         return cls(work, spec, ring, scores, values, Attention(work, ring.pages, scores, values, softmax))
@@ -165,9 +166,13 @@ class PingPongLoop:
         ]
 
     def _step(self, tile: Value, state: HalfState) -> HalfState:
-        slots, before, own, other = self.ring.slots, state.attended, Incoming(), Incoming()
+        with round_of(self.spec.rotation, self.ring.slots, state.slot, self.spec.key_groups) as slots:
+            return self._round(tile, state, slots)
+
+    def _round(self, tile: Value, state: HalfState, slots: RoundSlots) -> HalfState:
+        before, own, other, rotation = state.attended, Incoming(), Incoming(), self.spec.rotation
         total, largest = self.scores.start(), list[Value]()
-        staging = self._staging(slots.after(state.slot), state.loaded, tile + 2, state.following, own)
+        staging = self._staging(slots.ahead(1), state.loaded, tile + 2, state.following, own)
         Round(
             sections=[
                 Section(
@@ -175,14 +180,13 @@ class PingPongLoop:
                     use=self.scores.use(total),
                     stream=self._key_stream(state.slot),
                     fence_every=self.spec.fence_every,
-                    spreads=(Spread(jobs=staging),),
+                    spreads=(Spread(jobs=staging, writes=1),),
                 )
             ],
             carried=[[read] for read in state.reads],
-            units_after_barrier=0,
-            meeting=HALF,
+            meeting=Meeting(rotation=rotation, units_after=0, place=HALF),
         ).lay_out()
-        stream = Stream(read=self.values.reads(state.slot), ahead=self.spec.value_read_ahead)
+        stream = Stream(read=self.values.reads(state.slot), ahead=self.spec.value_read_ahead, tile=-1)
         first = first_reads(stream)
         do(self.attention.largest(total, largest))
         scored = Attended(before.refused, total, before.rows, before.output)
@@ -190,23 +194,21 @@ class PingPongLoop:
         weights, rows, jobs = self.attention.weigh(scored.scores, scored.rows)
         do(jobs)
         output = list(scored.output)
-        units = self.values.units
-        upcoming = slots.before(state.slot)
+        upcoming = slots.ahead(2)
         staging = self._staging(upcoming, own.loaded, tile + 3, own.following, other)
         reads = Round(
             sections=[
                 Section(
-                    units=units,
+                    units=self.values.units,
                     use=self.values.use(weights, output),
                     stream=stream,
                     fence_every=1,
-                    spreads=(Spread(jobs=staging, end=max(0.1, 1 - (self.spec.units_after_barrier + 1) / units)),),
+                    spreads=(Spread(jobs=staging, end=0.83, writes=1),),
                 )
             ],
             carried=first,
-            following=self._key_stream(upcoming),
-            units_after_barrier=self.spec.units_after_barrier,
-            meeting=HALF,
+            following=self._key_stream(upcoming, 1),
+            meeting=Meeting(rotation=rotation, units_after=self.spec.units_after_barrier, place=HALF),
         ).lay_out()
         return HalfState(
             slot=upcoming,
@@ -217,5 +219,5 @@ class PingPongLoop:
             attended=Attended(scored.refused, [], rows, output),
         )
 
-    def _key_stream(self, slot: Value) -> Stream:
-        return Stream(read=self.scores.reads(slot), ahead=self.spec.key_read_ahead)
+    def _key_stream(self, slot: Value, tile: int = 0) -> Stream:
+        return Stream(read=self.scores.reads(slot), ahead=self.spec.key_read_ahead, tile=tile)

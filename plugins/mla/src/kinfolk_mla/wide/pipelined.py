@@ -16,8 +16,9 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import control
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
+from kinfolk.tile.slots import RoundSlots, round_of
 from kinfolk.tile.softmax import OnlineSoftmax, RowState
-from kinfolk.tile.timeline import Job, Round, Section, Spread, Stream, first_reads
+from kinfolk.tile.timeline import Job, Meeting, Round, Section, Spread, Stream, first_reads
 from kinfolk_mla.decode.epilogue import count_refused_pages, store_rows
 from kinfolk_mla.decode.sequence import Work
 from kinfolk_mla.wide.attend import Attended, Attention
@@ -25,6 +26,7 @@ from kinfolk_mla.wide.direct import DirectRing
 from kinfolk_mla.wide.kernel import build
 from kinfolk_mla.wide.ring import Incoming, Ring, Staged
 from kinfolk_mla.wide.scores import ScoreUnits
+from kinfolk_mla.wide.spec import KEYS, VALUES
 from kinfolk_mla.wide.state import State
 from kinfolk_mla.wide.through_registers import RegisterRing
 from kinfolk_mla.wide.values import ValueUnits
@@ -55,7 +57,7 @@ class PipelinedLoop:
     @classmethod
     def of(cls, work: Work, spec: MlaPipelinedSpec) -> PipelinedLoop:
         """Reserve workgroup memory and set the stages up."""
-        ring = RINGS[spec.staging](work, spec.slots)
+        ring = RINGS[spec.staging](work, spec.rotation.slots)
         softmax = OnlineSoftmax.of(work.arguments.scale, work.geometry.head_masks)
         scores, values = ScoreUnits.of(work, ring.parts), ValueUnits.of(work.geometry, ring.latent)
         attention = Attention(work, ring.pages, scores, values, softmax)
@@ -104,24 +106,26 @@ class PipelinedLoop:
         )
 
     def _step(self, tile: Value, state: State) -> State:
-        ring, slots, incoming, attended = self.ring, self.ring.slots, Incoming(), state.attended
-        upcoming = slots.after(state.slot)
-        staged = ring.jobs(state.slot, tile, state.loaded, state.following, incoming)
+        with round_of(self.spec.rotation, self.ring.slots, state.slot) as slots:
+            return self._round(tile, state, slots)
+
+    def _round(self, tile: Value, state: State, slots: RoundSlots) -> State:
+        ring, incoming, attended = self.ring, Incoming(), state.attended
+        upcoming = slots.ahead(KEYS)
+        staged = ring.jobs(slots, tile, state.loaded, state.following, incoming)
         total = self.scores.start()
         weights, rows, weight_jobs = self.attention.weigh(attended.scores, attended.rows)
         output = list(attended.output)
         largest: list[Value] = []
-        beside = (Spread(jobs=weight_jobs, end=0.9), Spread(jobs=staged.beside_scores, end=0.8))
+        beside = (Spread(jobs=weight_jobs, end=0.9), *staged.beside_scores)
         round_ = Round(
             sections=[
                 self._score_section(upcoming, total, beside),
-                self._value_section(state.slot, weights, output, staged, self.attention.largest(total, largest)),
+                self._value_section(slots, weights, output, staged, self.attention.largest(total, largest)),
             ],
             carried=[[read] for read in state.reads],
-            following=self._key_stream(slots.after(upcoming)),
-            units_after_barrier=self.spec.units_after_barrier,
-            before_barrier=staged.before_barrier,
-            outlives_barrier=ring.outlives_barrier,
+            following=self._key_stream(slots.ahead(KEYS + 1), KEYS + 1),
+            meeting=Meeting(rotation=self.spec.rotation, units_after=self.spec.units_after_barrier),
         )
         reads = round_.lay_out()
         scored = Attended(attended.refused, total, rows, output)
@@ -135,8 +139,8 @@ class PipelinedLoop:
             attended=self.attention.correct(tile + 1, scored, state.next_rows, largest),
         )
 
-    def _key_stream(self, slot: Value) -> Stream:
-        return Stream(read=self.scores.reads(slot), ahead=self.spec.key_read_ahead)
+    def _key_stream(self, slot: Value, tile: int = KEYS) -> Stream:
+        return Stream(read=self.scores.reads(slot), ahead=self.spec.key_read_ahead, tile=tile)
 
     def _score_section(self, slot: Value, total: list[Value], spreads: Sequence[Spread]) -> Section:
         return Section(
@@ -148,17 +152,12 @@ class PipelinedLoop:
         )
 
     def _value_section(
-        self, slot: Value, weights: Sequence[Value], output: list[Value], staged: Staged, largest: Sequence[Job]
+        self, slots: RoundSlots, weights: Sequence[Value], output: list[Value], staged: Staged, largest: Sequence[Job]
     ) -> Section:
-        units = self.values.units
-        met = max(0.0, 1 - self.spec.units_after_barrier / units)
         return Section(
-            units=units,
+            units=self.values.units,
             use=self.values.use(weights, output),
-            stream=Stream(read=self.values.reads(slot), ahead=self.spec.value_read_ahead),
+            stream=Stream(read=self.values.reads(slots.ahead(VALUES)), ahead=self.spec.value_read_ahead, tile=VALUES),
             fence_every=1,
-            spreads=(
-                Spread(jobs=staged.past_barrier, begin=met, end=met + (1 - met) / 2),
-                Spread(jobs=largest, end=0.8),
-            ),
+            spreads=(*staged.beside_values, Spread(jobs=largest, end=0.8)),
         )

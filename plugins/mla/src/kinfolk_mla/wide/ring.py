@@ -7,10 +7,10 @@ from typing import Protocol
 
 import attrs
 
-from kinfolk.ir.ops import arithmetic
 from kinfolk.ir.value import Value
 from kinfolk.tile.paging import Page, PageTable
-from kinfolk.tile.timeline import Job
+from kinfolk.tile.slots import RoundSlots, Slots
+from kinfolk.tile.timeline import Job, Spread
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_mla.decode.sequence import Work
 from kinfolk_mla.wide.rows import Part
@@ -43,32 +43,6 @@ class Pages:
         return [first + page if page else first for page in range(self.per_tile)]
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Slots:
-    """Where the tiles of a ring begin, in elements (i32); the first of them at `begin`."""
-
-    begin: Value
-    count: int
-    elements: int
-
-    @property
-    def last(self) -> Value:
-        """The last slot."""
-        return self.begin + (self.count - 1) * self.elements
-
-    def at(self, number: int) -> Value:
-        """Return a slot by number."""
-        return self.begin + number * self.elements if number else self.begin
-
-    def after(self, slot: Value) -> Value:
-        """Return the slot after one."""
-        return arithmetic.select(slot.eq(self.last), self.begin, slot + self.elements)
-
-    def before(self, slot: Value) -> Value:
-        """Return the slot before one."""
-        return arithmetic.select(slot.eq(self.begin), self.last, slot - self.elements)
-
-
 @attrs.frozen(eq=False)
 class Incoming:
     """What a round's jobs leave: the pages of the tile that is asked for, the page ids of the next, and the vectors of
@@ -82,11 +56,10 @@ class Incoming:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Staged:
-    """A round's staging as jobs: between the units of the first product, past the barrier, and just before it."""
+    """A round's staging: jobs beside the units of either product."""
 
-    beside_scores: Sequence[Job] = ()
-    past_barrier: Sequence[Job] = ()
-    before_barrier: Job | None = None
+    beside_scores: Sequence[Spread] = ()
+    beside_values: Sequence[Spread] = ()
 
 
 class Ring(Protocol):
@@ -100,10 +73,6 @@ class Ring(Protocol):
     def latent(self) -> WorkgroupTile: ...
     @property
     def parts(self) -> tuple[Part, Part]: ...
-    @property
-    def outlives_barrier(self) -> bool:
-        """Whether a slot's values may still be read past the barrier of its round."""
-        ...
 
     def fill(self, tiles: Sequence[Sequence[Page]], incoming: Incoming) -> None:
         """Stage what the first round needs of the first three tiles, and meet."""
@@ -114,10 +83,10 @@ class Ring(Protocol):
         ...
 
     def jobs(
-        self, slot: Value, tile: Value, loaded: Sequence[Value], following: Sequence[Value], incoming: Incoming
+        self, slots: RoundSlots, tile: Value, loaded: Sequence[Value], following: Sequence[Value], incoming: Incoming
     ) -> Staged:
-        """Return the staging of the round whose values are in `slot`: tile `tile` + 2 is on its way, + 3 is asked for,
-        whose page ids are `following`.
+        """Return the staging of the round of `slots`, whose own tile is `tile`: tile `tile` + 2 is on its way, + 3 is
+        asked for, whose page ids are `following`.
         """
         ...
 

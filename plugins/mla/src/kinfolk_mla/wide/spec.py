@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 import attrs
 
 from kinfolk.fields import ExactInt, OneOf
+from kinfolk.tile.rotation import Rotation
 from kinfolk_mla.spec import MlaSpec
 
 
 @attrs.frozen(kw_only=True)
 class Staging:
-    """How tiles come to workgroup memory, and what goes with it: heads of an atom, pages of a tile, slots of the ring.
+    """How tiles come to workgroup memory, and what goes with it: heads of an atom, pages of a tile.
 
-    Through registers, a tile is on its way for a round and takes a slot when it is written. Directly, it takes one from
-    the moment it is asked for.
+    `score_units` and `value_units` are how many units the two products of a tile have, one a read.
     """
 
     atom_heads: int
     tile_pages: int
-    slots: int
+    score_units: int
+    value_units: int
 
 
 STAGINGS: Final = {
-    "registers": Staging(atom_heads=16, tile_pages=1, slots=3),
-    "direct": Staging(atom_heads=32, tile_pages=2, slots=4),
+    "registers": Staging(atom_heads=16, tile_pages=1, score_units=18, value_units=8),
+    "direct": Staging(atom_heads=32, tile_pages=2, score_units=36, value_units=32),
 }
 
-
-GROUPED_SLOTS: Final = {"registers": 3, "direct": 4}
-"""Slots of all groups where the waves work in groups."""
+KEYS, VALUES = 1, 0
+"""Which tile of a pipelined round the scores are formed of, and which the values are of."""
+PIPELINED: Final = {
+    "registers": Rotation(slots=3, reads=(KEYS, VALUES, KEYS + 1), writes=(2,)),
+    "direct": Rotation(slots=4, reads=(KEYS, VALUES, KEYS + 1), writes=(3,), direct=True),
+}
+GROUPED: Final = {
+    "registers": Rotation(slots=3, reads=(0, -1, 1), writes=(1,)),
+    "direct": Rotation(slots=2, reads=(0, 1), writes=(1,), direct=True),
+}
+"""What happens to the tiles of a ring. Through registers, a half round has a tile: its keys are read in the first half,
+its values in the second, whose own tile is the next; directly, each group has a ring of its own, and a round a tile.
+"""
 
 
 @attrs.frozen(kw_only=True)
@@ -39,6 +51,7 @@ class MlaWideSpec(MlaSpec):
 
     heads_per_wave: ClassVar[int] = 32
     workgroups_per_cu: ClassVar[int] = 1
+    rotations: ClassVar[Mapping[str, Rotation]]
 
     staging: str = attrs.field(validator=OneOf(tuple(STAGINGS)))
     key_read_ahead: int = attrs.field(validator=ExactInt(minimum=1, maximum=8))
@@ -56,6 +69,11 @@ class MlaWideSpec(MlaSpec):
         """How many pages make a tile."""
         return STAGINGS[self.staging].tile_pages
 
+    @property
+    def rotation(self) -> Rotation:
+        """What happens to the tiles of a ring."""
+        return self.rotations[self.staging]
+
 
 @attrs.frozen(kw_only=True)
 class MlaPipelinedSpec(MlaWideSpec):
@@ -66,10 +84,7 @@ class MlaPipelinedSpec(MlaWideSpec):
     product the order is fenced, and how many units of the second product are left when the waves meet.
     """
 
-    @property
-    def slots(self) -> int:
-        """How many tiles the ring holds."""
-        return STAGINGS[self.staging].slots
+    rotations: ClassVar[Mapping[str, Rotation]] = PIPELINED
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
@@ -86,11 +101,7 @@ class MlaGroupedSpec(MlaWideSpec):
     """
 
     key_groups: ClassVar[int] = 2
-
-    @property
-    def slots(self) -> int:
-        """How many tiles lie in workgroup memory."""
-        return GROUPED_SLOTS[self.staging]
+    rotations: ClassVar[Mapping[str, Rotation]] = GROUPED
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""

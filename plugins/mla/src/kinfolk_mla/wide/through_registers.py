@@ -12,11 +12,12 @@ from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.layout import per_lane
 from kinfolk.tile.paging import Page
+from kinfolk.tile.slots import RoundSlots, Slots
 from kinfolk.tile.staging import Staging
-from kinfolk.tile.timeline import Job
+from kinfolk.tile.timeline import Job, Spread
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_mla.decode.sequence import Work
-from kinfolk_mla.wide.ring import Incoming, Pages, Slots, Staged, naming_jobs, row_views
+from kinfolk_mla.wide.ring import Incoming, Pages, Staged, naming_jobs, row_views
 from kinfolk_mla.wide.rows import STAGED, PaddedPart
 
 
@@ -32,7 +33,6 @@ class RegisterRing:
     stagings: tuple[Staging, Staging]
     sources: tuple[Value, Value]
     targets: tuple[Value, Value]
-    outlives_barrier: bool = False
 
     @classmethod
     def of(cls, work: Work, slots: int) -> RegisterRing:
@@ -85,17 +85,15 @@ class RegisterRing:
         """Nothing: what is on its way to registers ends with the wave."""
 
     def jobs(
-        self, slot: Value, tile: Value, loaded: Sequence[Value], following: Sequence[Value], incoming: Incoming
+        self, slots: RoundSlots, tile: Value, loaded: Sequence[Value], following: Sequence[Value], incoming: Incoming
     ) -> Staged:
         """Return the jobs that write tile `tile` + 2 and ask for tile `tile` + 3."""
-        target = self.slots.before(slot)
-        return Staged(
-            beside_scores=[
-                *self.stores(target, loaded),
-                *naming_jobs(self.pages, tile + 3, following, incoming),
-                *self.loads(incoming.pages, incoming.loaded),
-            ]
-        )
+        jobs = [
+            *self.stores(slots.ahead(2), loaded),
+            *naming_jobs(self.pages, tile + 3, following, incoming),
+            *self.loads(incoming.pages, incoming.loaded),
+        ]
+        return Staged(beside_scores=[Spread(jobs=jobs, end=0.8, writes=2)])
 
     def loads(self, pages: Sequence[Page], loaded: list[Value]) -> list[Job]:
         """Return the jobs that issue this thread's loads of a tile, each adding to `loaded`."""
