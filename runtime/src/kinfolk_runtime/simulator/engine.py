@@ -20,6 +20,7 @@ from kinfolk.ir.value import Kernel
 from kinfolk.parameters import Parameter
 from kinfolk_runtime.executor import Work
 from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer, Storage
+from kinfolk_runtime.simulator.control import past_the_limit
 from kinfolk_runtime.simulator.fault import KernelFault, Party
 from kinfolk_runtime.simulator.program import Program
 from kinfolk_runtime.simulator.sanitizers import Sanitizer, sanitizers
@@ -82,14 +83,20 @@ class Simulator:
         engine: Engine = "fast",
         threads: int | None = None,
         sanitize: str | Iterable[Sanitizer] = "all",
+        round_limit: int | None = None,
     ) -> None:
         """`engine`: "fast" runs compiled functions of the ops where it has them, "reference" numpy alone; the results
         are the same. `threads`: how many run workgroups in the fast engine, by default one per core. `sanitize`: what
         is looked for, "all", "none" or names of sanitizers; claims (of uniformity, of lanes, of floats) always are.
+        `round_limit`: how many rounds after their first the loops of a workgroup may begin in all; one more is a fault
+        of kind `limit`, in either engine. By default there is none.
         """
         if engine not in ENGINES:
             raise ValueError(f"engine is {engine!r}, known: {', '.join(ENGINES)}")
+        if round_limit is not None and (type(round_limit) is not int or not 0 <= round_limit < 1 << 62):
+            raise ValueError(f"round_limit is {round_limit!r}, a Python int from 0 to 2^62 - 1 or None is needed")
         self.engine: Engine = engine
+        self.round_limit = round_limit
         self.sanitize: frozenset[Sanitizer] = sanitizers(sanitize)
         self._order_seed = order_seed
         self._programs: WeakKeyDictionary[Kernel, Program] = WeakKeyDictionary()
@@ -185,6 +192,8 @@ class Simulator:
         stopped = self._on_fast(launch, prepared, 0, len(launch.places), in_order=False)
         passed: set[int] = set()
         while stopped is not None:
+            if stopped.limited:
+                raise self._limit_reached(launch, stopped)
             launch.begin_anew()
             earlier = self._on_fast(launch, prepared, 0, stopped.number)
             if earlier is not None:
@@ -200,6 +209,17 @@ class Simulator:
                 raise _disagreement(launch, stopped)
             stopped = later
 
+    def _limit_reached(self, launch: _Launch, stopped: Stopped) -> KernelFault:
+        assert self.round_limit is not None
+        return KernelFault(
+            past_the_limit(self.round_limit),
+            kind="limit",
+            kernel=launch.kernel.name,
+            op=stopped.op,
+            workgroup=launch.place(stopped.number),
+            wave=stopped.wave,
+        )
+
     def _on_fast(
         self, launch: _Launch, prepared: Prepared, begin: int, end: int, in_order: bool = True
     ) -> Stopped | None:
@@ -209,7 +229,15 @@ class Simulator:
             return None
         places = launch.places[begin:end]
         stopped = self._fast.run(
-            prepared, launch.memory, launch.values, launch.grid, places, launch.order_seed, in_order, launch.traffic
+            prepared,
+            launch.memory,
+            launch.values,
+            launch.grid,
+            places,
+            launch.order_seed,
+            in_order,
+            launch.traffic,
+            self.round_limit,
         )
         return attrs.evolve(stopped, number=stopped.number + begin) if stopped is not None else None
 
@@ -247,7 +275,14 @@ class Simulator:
             for number in range(begin, begin + count):
                 place = int(launch.places[number])
                 group = Workgroup(
-                    program, launch.kernel.name, launch.place(number), place, launch.memory, launch.traffic, probe
+                    program,
+                    launch.kernel.name,
+                    launch.place(number),
+                    place,
+                    launch.memory,
+                    launch.traffic,
+                    probe,
+                    self.round_limit,
                 )
                 run_workgroup(program, group, template, launch.order_seed, place)
 

@@ -25,6 +25,7 @@ FaultKind = Literal[
     "float",
     "argument",
     "indirection",
+    "limit",
 ]
 
 

@@ -41,7 +41,8 @@ class Workgroup:
     """What the waves of one workgroup share.
 
     `number` is its place in the grid as one number. `hidings` counts how often bytes ceased to count as written,
-    `back_edges` the rounds that loops began after their first since the waves last met.
+    `back_edges` the rounds that loops began after their first since the waves last met, `rounds` all of them, of which
+    there may be `round_limit`.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Workgroup:
         memory: AddressSpace,
         traffic: Traffic | None = None,
         probe: Probe | None = None,
+        round_limit: int | None = None,
     ) -> None:
         self.kernel = kernel
         self.place = place
@@ -61,6 +63,7 @@ class Workgroup:
         self.traffic = traffic
         self.probe = probe
         self.back_edges = 0
+        self.rounds, self.round_limit = 0, round_limit
         self.sanitize = program.sanitize
         self.data = np.full(program.workgroup_bytes, POISON, np.uint8)
         self.marks = np.zeros(program.workgroup_bytes, np.uint8)

@@ -31,6 +31,8 @@ from kinfolk_runtime.simulator.fast.layout import (
     MOST_BACK_EDGES,
     PC,
     RETURNED,
+    ROUND_LIMIT,
+    ROUNDS_LEFT,
     RUNNING,
     SHARED,
     STAND,
@@ -115,8 +117,11 @@ def next_round(wave_size: int, checks: Checks) -> OpText:
     again, over = w.fresh("again"), w.fresh("over")
     w.branch(w.let(f"icmp slt i64 {index}, {w.field(state, 1)}"), again, over)
     w.label(again)
+    shared = w.field("%c", SHARED, "ptr")
+    left = w.let(f"sub i64 {w.field(shared, ROUNDS_LEFT)}, 1")
+    w.set_field(shared, ROUNDS_LEFT, left)
+    w.fault_if(w.let(f"icmp slt i64 {left}, 0"))
     if checks.sync:
-        shared = w.field("%c", SHARED, "ptr")
         edges = w.let(f"add i64 {w.field(shared, BACK_EDGES)}, 1")
         w.set_field(shared, BACK_EDGES, edges)
         w.fault_if(w.let(f"icmp ugt i64 {edges}, {w.field(shared, MOST_BACK_EDGES)}"))
@@ -228,6 +233,10 @@ _BEGIN = f"""begin:
   call void @llvm.memset.p0.i64(ptr %races, i8 0, i64 %race.bytes, i1 false)
   %hidings = getelementptr i64, ptr %shared, i64 {HIDINGS}
   store i64 0, ptr %hidings
+  %round.limit.at = getelementptr i64, ptr %shared, i64 {ROUND_LIMIT}
+  %round.limit = load i64, ptr %round.limit.at
+  %rounds.left = getelementptr i64, ptr %shared, i64 {ROUNDS_LEFT}
+  store i64 %round.limit, ptr %rounds.left
   %placed = mul i64 %place, {FACTORS[1]}
   %stream = add i64 %seeded, %placed
   br label %ready

@@ -26,11 +26,15 @@ _LARGEST_CHUNK = 32
 
 @attrs.frozen(eq=False)
 class Stopped:
-    """A workgroup that did not run to its end: its number in the order of workgroups, the wave and the op."""
+    """A workgroup that did not run to its end: its number in the order of workgroups, the wave and the op.
+
+    `limited`: the limit on rounds stopped it.
+    """
 
     number: int
     wave: int
     op: Operation | None
+    limited: bool = False
 
 
 @attrs.frozen(eq=False)
@@ -75,13 +79,14 @@ class FastEngine:
         seed: int,
         in_order: bool = False,
         traffic: Traffic | None = None,
+        round_limit: int | None = None,
     ) -> Stopped | None:
         """Run workgroups in the order of `places`; return the first that stops. `in_order`: one after the other.
 
         With `traffic` a workgroup stops where it races another; not one after the other, either of the two may.
         """
         assert prepared.program is not None
-        work = _Work(prepared, Records(memory.buffers, traffic), values, grid, places, seed)
+        work = _Work(prepared, Records(memory.buffers, traffic), values, grid, places, seed, round_limit)
         threads = 1 if in_order or not prepared.program.parallel else min(self._threads, len(places))
         work.chunk = max(1, min(_LARGEST_CHUNK, len(places) // (threads * _CHUNKS_PER_THREAD)))
         if threads == 1:
@@ -109,9 +114,10 @@ class _Work:
         grid: tuple[int, int, int],
         places: npt.NDArray[np.int64],
         seed: int,
+        round_limit: int | None,
     ) -> None:
         self.prepared, self.records, self.values = prepared, records, values
-        self.grid, self.places, self.seed = grid, places, seed
+        self.grid, self.places, self.seed, self.round_limit = grid, places, seed, round_limit
         self.chunk = 1
         self.stopped: Stopped | None = None
         self.errors: list[Exception] = []
@@ -132,13 +138,13 @@ class _Work:
             program = self.prepared.program
             assert program is not None
             machine = self._machine(program)
-            machine.prepare(self.records, self.values, self.grid, self.seed)
+            machine.prepare(self.records, self.values, self.grid, self.seed, self.round_limit)
             while (begin := self._take()) is not None:
                 count = min(self.chunk, len(self.places) - begin)
                 done = machine.run(self.places, begin, count)
                 if done < count:
                     wave, word = machine.fault()
-                    self._stop(Stopped(begin + done, wave, program.op_at(word)))
+                    self._stop(Stopped(begin + done, wave, program.op_at(word), machine.limited))
             self.prepared.idle.append(machine)
         except Exception as error:  # noqa: BLE001, it is raised in the thread that launched
             self.errors.append(error)

@@ -19,6 +19,7 @@ from kinfolk_runtime.simulator.traffic import Traffic, Watched
 from kinfolk_runtime.simulator.transfers import POISON
 
 Words = npt.NDArray[np.int64]
+_ENDLESS: Final = 1 << 62
 _RUN: Final = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
@@ -113,9 +114,17 @@ class Machine:
         job[at.JOB_RACES], job[at.JOB_SET_BYTES] = first, set_bytes
         job[at.JOB_RACE_BYTES] = 3 * set_bytes + flying
 
-    def prepare(self, records: Records, values: Sequence[npt.NDArray[Any]], grid: Sequence[int], seed: int) -> None:
-        """Set what is the launch's own: buffers, arguments, grid, order."""
+    def prepare(
+        self,
+        records: Records,
+        values: Sequence[npt.NDArray[Any]],
+        grid: Sequence[int],
+        seed: int,
+        round_limit: int | None,
+    ) -> None:
+        """Set what is the launch's own: buffers, arguments, grid, order, and how many rounds its loops may take."""
         self._shared[at.MOST_BACK_EDGES] = control.MOST_BACK_EDGES
+        self._shared[at.ROUND_LIMIT] = _ENDLESS if round_limit is None else round_limit
         self._contexts[:, at.BUFFERS] = records.table.ctypes.data
         self._contexts[:, at.BUFFER_COUNT] = records.count
         self._job[at.JOB_GRID_X], self._job[at.JOB_GRID_Y] = grid[0], grid[1]
@@ -128,6 +137,11 @@ class Machine:
     def run(self, places: Words, begin: int, count: int) -> int:
         """Run workgroups `places[begin : begin + count]`; return how many ran to their end, in order."""
         return int(self._run(self._job.ctypes.data, places.ctypes.data + 8 * begin, count))
+
+    @property
+    def limited(self) -> bool:
+        """Whether the last run was stopped by the limit on rounds."""
+        return bool(self._shared[at.ROUNDS_LEFT] < 0)
 
     def fault(self) -> tuple[int, int]:
         """Return the wave that stopped the last run, and the word of the code at which."""
