@@ -111,6 +111,14 @@ def kinfolk_scenarios(request: Request) -> Iterable[Any]:
 
 
 @hookspec
+def kinfolk_mutation_requests(arch: Arch) -> Iterable[Request]:
+    """Return small requests in whose scenarios mutants of the kernels are run, a candidate's smallest first.
+
+    Together they should reach every line of an emitter: a shape of which a kernel does nothing but idle shows nothing.
+    """
+
+
+@hookspec
 def kinfolk_rank(request: Request, survivors: Sequence[Any]) -> Sequence[Any] | None:
     """Return the survivors, best first, or None to keep their order; policies only, asked in order of their names.
 

@@ -227,7 +227,7 @@ class _Run:
         compared: list[Comparison] = []
         found: dict[object, tuple[Finding, list[int | None]]] = {}
         for runner in self.runners:
-            memory = _memory(artifact.plan, inputs)
+            memory = written_memory(artifact.plan, inputs)
             try:
                 bound = self._launch(artifact, {**inputs, **memory}, runner.executor)
             except (SimulationError, BindError) as error:
@@ -235,8 +235,8 @@ class _Run:
                 finding = Finding(code, "", str(error))
                 findings = {_race(error) or finding: finding}
             else:
-                here = list(_comparisons(artifact.plan, memory, expected))
-                judged = list(_unwritten(bound))
+                here = list(comparisons(artifact.plan, memory, expected))
+                judged = list(unwritten_findings(bound))
                 judged += [finding for comparison in here for finding in comparison.findings]
                 judged += self.composition.check_outputs(scenario.request, memory, expected)
                 findings = {finding: finding for finding in judged}
@@ -273,7 +273,7 @@ def _race(error: Exception) -> object:
     return error.kernel, frozenset({(error.op, error.source), other})
 
 
-def _unwritten(bound: Bound) -> Iterator[Finding]:
+def unwritten_findings(bound: Bound) -> Iterator[Finding]:
     """Yield a finding per output with elements that no launch wrote, where the simulator looks for them."""
     if not isinstance(bound.executor, Simulator) or "initialisation" not in bound.executor.sanitize:
         return
@@ -300,7 +300,7 @@ def _with_orders(finding: Finding, seeds: Sequence[int | None]) -> Finding:
     return attrs.evolve(finding, message=f"{finding.message} [order seed{'s' * (len(seeds) > 1)} {named}]")
 
 
-def _memory(plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def written_memory(plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return the memory that launches write: outputs poisoned, status words 0, which the binder does again."""
     scope = plan.scope(cast("Any", {name: _geometry(array) for name, array in inputs.items()}))
     memory: dict[str, Array] = {}
@@ -319,7 +319,8 @@ def _geometry(array: Array | SparseArray) -> Any:
     return TensorGeometry(array.shape, tuple(step // array.itemsize for step in array.strides))
 
 
-def _comparisons(plan: Plan, memory: Mapping[str, Array], expected: Mapping[str, Any]) -> Iterator[Comparison]:
+def comparisons(plan: Plan, memory: Mapping[str, Array], expected: Mapping[str, Any]) -> Iterator[Comparison]:
+    """Yield the comparison of each output with the reference; PluginError where that has no such output."""
     for name in plan.outputs:
         reference = expected.get(name)
         if not isinstance(reference, Expected):
@@ -333,8 +334,11 @@ __all__ = [
     "ORDER_SEEDS",
     "Runner",
     "chosen_scenarios",
+    "comparisons",
     "kernel_reports",
     "run_scenario",
     "runners_of",
+    "unwritten_findings",
     "verify",
+    "written_memory",
 ]

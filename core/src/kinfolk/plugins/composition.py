@@ -150,6 +150,12 @@ class Composition:
         """Return the scenarios of all plugins; a name given twice raises PluginError."""
         return self._named("kinfolk_scenarios", "scenario", _several, request=request)
 
+    def mutation_requests(self) -> tuple[Request, ...]:
+        """Return the requests in which mutants are run, of all plugins, in their order; each is a Request."""
+        from kinfolk.request import Request
+
+        return self._collected("kinfolk_mutation_requests", _instances(Request), arch=self.arch)
+
     def rank(self, request: Request, survivors: Sequence[T]) -> tuple[T, ...]:
         """Return the survivors as the policies order them, each policy in turn seeing what the one before it left."""
         order = tuple(survivors)

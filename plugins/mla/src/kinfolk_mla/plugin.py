@@ -105,6 +105,14 @@ def kinfolk_scenarios(request: Request) -> Iterable[Scenario]:
 
 
 @hookimpl
+def kinfolk_mutation_requests() -> Iterable[Request]:
+    """Return small requests for each candidate."""
+    from kinfolk_mla.scenarios import mutation_requests
+
+    return mutation_requests()
+
+
+@hookimpl
 def kinfolk_reference(request: Request, inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return what the queries must give, in fp64, with the error that each element may have."""
     if not isinstance(request, MlaRequest):

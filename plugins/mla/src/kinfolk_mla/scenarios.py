@@ -80,6 +80,38 @@ def decode_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
     )
 
 
+def mutation_requests() -> tuple[MlaRequest, ...]:
+    """Return small requests in whose scenarios mutants are run: few keys, and as many as fill the rings of tiles."""
+    from kinfolk_mla.request import MODEL, MlaRequest
+
+    def request(candidate: str, num_heads: int, max_seqlen_k: int, num_seqs: int) -> MlaRequest:
+        return MlaRequest(
+            **MODEL,
+            num_heads=num_heads,
+            num_seqs=num_seqs,
+            total_q=num_seqs,
+            max_seqlen_q=1,
+            max_seqlen_k=max_seqlen_k,
+            absorbed_query=True,
+            page_size=16,
+            num_pages=num_seqs * -(-max_seqlen_k // 16),
+            dtype="bf16",
+            kv_dtype="bf16",
+            causal=True,
+            scale=(MODEL["nope_dim"] + MODEL["rope_dim"]) ** -0.5,
+            candidate=candidate,
+        )
+
+    return (
+        request("mla.decode", 16, 80, 2),
+        request("mla.decode", 128, 80, 3),
+        request("mla.pipelined", 128, 80, 2),
+        request("mla.pipelined", 128, 400, 2),
+        request("mla.grouped", 64, 80, 2),
+        request("mla.grouped", 64, 400, 2),
+    )
+
+
 def _scenario(
     request: MlaRequest,
     name: str,

@@ -81,16 +81,29 @@ def _read(composition: Composition) -> Sources | None:
             packages.add(_package(member))
             _require(member.offer.distribution, packages, versions)
         folders = tuple(folder for package in sorted(packages) for folder in _folders(package))
-        total = hashlib.sha256(json.dumps([sorted(packages), sorted(versions.items())]).encode())
-        for folder in folders:
-            for path in _walk(folder):
-                if path.is_file():
-                    content = path.read_bytes()
-                    total.update(json.dumps([folder.name, path.relative_to(folder).as_posix(), len(content)]).encode())
-                    total.update(content)
+        digest = _digest_of([sorted(packages), sorted(versions.items())], folders)
     except (_UntoldError, OSError):
         return None
-    return Sources(packages=tuple(sorted(packages)), digest=total.hexdigest(), folders=folders)
+    return Sources(packages=tuple(sorted(packages)), digest=digest, folders=folders)
+
+
+def package_digest(package: str) -> str | None:
+    """Return the digest over all files of a package; None where they cannot be told."""
+    try:
+        return _digest_of([package], tuple(_folders(package)))
+    except (_UntoldError, OSError):
+        return None
+
+
+def _digest_of(about: object, folders: Iterable[Path]) -> str:
+    total = hashlib.sha256(json.dumps(about).encode())
+    for folder in folders:
+        for path in _walk(folder):
+            if path.is_file():
+                content = path.read_bytes()
+                total.update(json.dumps([folder.name, path.relative_to(folder).as_posix(), len(content)]).encode())
+                total.update(content)
+    return total.hexdigest()
 
 
 def _package(member: Loaded) -> str:

@@ -185,6 +185,7 @@ class SealedStore(Store):
 OBJECTS: Final = Store(kind="objects", suffix=".o")
 LOWERED: Final = Store(kind="lowered", suffix=".ll")
 SIMULATOR: Final = SealedStore(kind="simulator", suffix=".o")
+MUTATION: Final = SealedStore(kind="mutation", suffix=".outcome")
 
 
 def stores() -> tuple[Store, ...]:
@@ -200,7 +201,7 @@ def stores() -> tuple[Store, ...]:
             )
     except OSError:
         pass  # whether it can be used shows when it is used
-    return OBJECTS, LOWERED, SIMULATOR
+    return OBJECTS, LOWERED, SIMULATOR, MUTATION
 
 
 def _seal(key: str, content: bytes) -> bytes:

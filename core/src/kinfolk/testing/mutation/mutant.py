@@ -61,9 +61,7 @@ class MutantClass:
         ways: dict[str, list[Mutant]] = {}
         for mutant in self.mutants:
             ways.setdefault(mutant.change.about, []).append(mutant)
-        return tuple(
-            mutant for way in ways.values() for mutant in generator.sample(way, min(per_change, len(way)))
-        )
+        return tuple(mutant for way in ways.values() for mutant in generator.sample(way, min(per_change, len(way))))
 
 
 def mutant_classes(kernel: Kernel, operators: Iterable[Operator] = OPERATORS) -> tuple[MutantClass, ...]:

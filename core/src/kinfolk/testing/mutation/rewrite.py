@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
@@ -51,15 +51,27 @@ class Place:
         **attributes: Attribute,
     ) -> tuple[Value, ...]:
         """Append the operation itself with other operands, another declaration or other attributes."""
-        definition = definition or self.op.definition
+        return self._again(
+            definition or self.op.definition, self.operands if operands is None else operands, attributes
+        )
+
+    def with_attributes(self, attributes: Mapping[str, Attribute]) -> tuple[Value, ...]:
+        """Append the operation itself with other attributes."""
+        return self._again(self.op.definition, self.operands, attributes)
+
+    def _again(
+        self, definition: OpDef, operands: Sequence[Value], attributes: Mapping[str, Attribute]
+    ) -> tuple[Value, ...]:
         names = {attribute.name for attribute in definition.attributes}
         kept = {name: value for name, value in self.op.attributes.items() if name in names}
-        return self.build(definition, self.operands if operands is None else operands, kept | attributes, self.regions)
+        return self.build(definition, operands, {**kept, **attributes}, self.regions)
 
     def bits(self, bits: int, type_: DataType) -> Value:
         """Append a constant of these storage bits; a vector has it in every component."""
         (scalar,) = self.build(vector.constant, (), {"to": element_type(type_), "bits": bits})
-        return self.build(vector.splat, (scalar,), {"count": type_.count})[0] if isinstance(type_, VectorType) else scalar
+        return (
+            self.build(vector.splat, (scalar,), {"count": type_.count})[0] if isinstance(type_, VectorType) else scalar
+        )
 
     def constant(self, value: float, type_: DataType) -> Value:
         """Append a constant; integers wrap."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from kinfolk.ir.meaning import LaneFunction
-from kinfolk.ir.op import OpDef
+from kinfolk.ir.op import Attribute, OpDef
 from kinfolk.ir.ops import CORE_OPS, arithmetic, convert
 from kinfolk.ir.types import I32, I64, DataType, VectorType, element_type
 from kinfolk.ir.value import Operation, Value
@@ -32,7 +33,11 @@ _PREDICATES: Final[Mapping[str, str]] = {
     "une": "oeq",
     "uno": "ord",
     "ord": "uno",
-    **{f"{order}{a}": f"{order}{b}" for order in "suo" for a, b in (("lt", "le"), ("le", "lt"), ("gt", "ge"), ("ge", "gt"))},
+    **{
+        f"{order}{a}": f"{order}{b}"
+        for order in "suo"
+        for a, b in (("lt", "le"), ("le", "lt"), ("gt", "ge"), ("ge", "gt"))
+    },
 }
 """The comparison that is right but at equality; of those that have none, the opposite."""
 
@@ -86,7 +91,9 @@ def _dropped_terms(op: Operation, around: Surroundings) -> Iterator[Change]:
 def _dropped_factors(op: Operation, around: Surroundings) -> Iterator[Change]:
     yield from _either(_FACTORS)(op, around)
     if op.definition is arithmetic.fma:
-        yield Change("b is left out", lambda place: place.build(arithmetic.fadd, (place.operands[0], place.operands[2])))
+        yield Change(
+            "b is left out", lambda place: place.build(arithmetic.fadd, (place.operands[0], place.operands[2]))
+        )
 
 
 def _strides(op: Operation, around: Surroundings) -> Iterator[Change]:
@@ -122,8 +129,13 @@ def _constants(op: Operation, around: Surroundings) -> Iterator[Change]:
         if bits is None or not isinstance(value.type, DataType):
             continue
         for about, other in _near(bits, value.type):
-            edit = operand_replaced(number, lambda place, value, other=other: place.bits(other, value.type))
+            edit = operand_replaced(number, partial(_bits, bits=other))
             yield Change(f"{operand_name(op, number)} {about}", edit)
+
+
+def _bits(place: Place, value: Value, *, bits: int) -> Value:
+    assert isinstance(value.type, DataType)
+    return place.bits(bits, value.type)
 
 
 def _near(bits: int, type_: DataType) -> Iterator[tuple[str, int]]:
@@ -177,7 +189,11 @@ def _components(op: Operation, around: Surroundings) -> Iterator[Change]:
         order = op.attributes.get(name)
         if isinstance(order, tuple) and len(set(order)) > 1:
             turned = (*order[1:], order[0])
-            yield Change(f"{name} turned by one", lambda place, name=name: place.again(**{name: turned}))
+            yield Change(f"{name} turned by one", partial(_with_attribute, name=name, value=turned))
+
+
+def _with_attribute(place: Place, *, name: str, value: Attribute) -> Sequence[Value]:
+    return place.with_attributes({name: value})
 
 
 OPERATORS: Sequence[Operator] = (

@@ -49,7 +49,9 @@ def _bounds(op: Operation, around: Surroundings) -> Iterator[Change]:
 
 def _steps(op: Operation, around: Surroundings) -> Iterator[Change]:
     if is_control(op, "for"):
-        yield Change("step doubled", operand_replaced(2, lambda place, step: place.build(arithmetic.add, (step, step))[0]))
+        yield Change(
+            "step doubled", operand_replaced(2, lambda place, step: place.build(arithmetic.add, (step, step))[0])
+        )
 
 
 def _conditions(op: Operation, around: Surroundings) -> Iterator[Change]:

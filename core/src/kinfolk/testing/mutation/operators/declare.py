@@ -144,7 +144,9 @@ def _commutes(op: Operation, meaning: LaneFunction, types: Sequence[ScalarType],
     swapped = list(operands)
     swapped[a], swapped[b] = swapped[b], swapped[a]
     with np.errstate(all="ignore"):
-        one, other = (meaning.body(NumpyAlgebra.of_lanes(_SAMPLES), *each, **op.attributes) for each in (operands, swapped))
+        one, other = (
+            meaning.body(NumpyAlgebra.of_lanes(_SAMPLES), *each, **op.attributes) for each in (operands, swapped)
+        )
     return bool(np.all((one.data == other.data) | ((one.data != one.data) & (other.data != other.data))))
 
 

@@ -12,7 +12,13 @@ from kinfolk.ir.meaning import LaneIndex, LanePermutation, Matrix, Meaning, Memo
 from kinfolk.ir.op import OpDef
 from kinfolk.ir.types import DataType
 from kinfolk.ir.value import Operation
-from kinfolk.testing.mutation.operators.declare import Change, Operator, Surroundings, operand_replaced, operands_swapped
+from kinfolk.testing.mutation.operators.declare import (
+    Change,
+    Operator,
+    Surroundings,
+    operand_replaced,
+    operands_swapped,
+)
 
 _meant: dict[tuple[OpDef, str], OpDef] = {}
 
@@ -97,11 +103,10 @@ def _wrong_accumulators(op: Operation, around: Surroundings) -> Iterator[Change]
     assert isinstance(own.type, DataType)
     type_ = own.type
     yield Change("C is 0", operand_replaced(2, lambda place, _: place.bits(0, type_)))
-    for other in around.before(op):
-        if isinstance(other.definition.meaning, Matrix) and other.results[0] is not own and other.results[0].type == type_:
-            result = other.results[0]
-            yield Change("C is another product", operand_replaced(2, lambda place, _: place.value(result)))
-            return
+    products = (each.results[0] for each in around.before(op) if isinstance(each.definition.meaning, Matrix))
+    another = next((product for product in products if product is not own and product.type == type_), None)
+    if another is not None:
+        yield Change("C is another product", operand_replaced(2, lambda place, _: place.value(another)))
 
 
 OPERATORS: Sequence[Operator] = (

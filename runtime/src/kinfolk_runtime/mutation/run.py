@@ -1,0 +1,219 @@
+"""Mutants of a family's kernels on an arch, drawn or all, each on the smallest request that has its site."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from kinfolk.errors import KinfolkError
+from kinfolk.flavor import DEFAULT_FLAVOR
+from kinfolk.ir.text import kernel_digest
+from kinfolk.testing.mutation import OPERATORS, Mutant, MutantClass, Operator, mutant_classes, sample
+from kinfolk_runtime.artifact import CompiledKernel
+from kinfolk_runtime.mutation.bench import Bench, OriginalFails
+from kinfolk_runtime.mutation.difference import difference
+from kinfolk_runtime.mutation.equivalence import proof
+from kinfolk_runtime.mutation.journal import Journal
+from kinfolk_runtime.mutation.outcome import Outcome
+from kinfolk_runtime.mutation.report import CandidateReport, KernelScore, MutationReport, first_lines
+
+if TYPE_CHECKING:
+    from kinfolk.plugins.composition import Composition
+    from kinfolk.request import Request
+
+SAMPLED: Final = 48
+"""How many mutants of a candidate a sample has, if its operators are no more."""
+Step = Callable[[str, int], None]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Subject:
+    """One kernel of one request: where its mutants are run, the digest of its IR, and its classes of mutants.
+
+    `fresh` are those whose site and operator no earlier request has.
+    """
+
+    bench: Bench
+    compiled: CompiledKernel
+    ir: str
+    classes: Sequence[MutantClass]
+    fresh: Sequence[MutantClass]
+
+
+class NoRequests(KinfolkError):
+    """A family names no request in which mutants of its kernels could be run."""
+
+
+def mutate(
+    composition: Composition,
+    flavor: str = DEFAULT_FLAVOR,
+    *,
+    candidate: str | None = None,
+    requests: Sequence[Request] = (),
+    every: bool = False,
+    seed: int = 0,
+    count: int = SAMPLED,
+    mutant: str | None = None,
+    operators: Iterable[Operator] = OPERATORS,
+    step: Step = lambda name, of: None,
+) -> MutationReport:
+    """Put mistakes into the kernels of a family on an arch and see what notices them.
+
+    By default `count` mutants of each candidate are drawn by `seed`, at least one of every operator that applies;
+    `every` runs one copy of each site, operator and way of being wrong; `mutant` runs the ones of that name. `requests`
+    stand in for those of the family. `step(name, of)` is told each mutant as it begins.
+    Raises NoRequests where there is no request, ToolError and Refused as `compile`.
+    """
+    offered = tuple(requests) or composition.mutation_requests()
+    benches: dict[str, list[Request]] = {}
+    for request in offered:
+        benches.setdefault(_candidate_of(composition, request, flavor), []).append(request)
+    wanted = [name for name in benches if candidate in (None, name)]
+    if not wanted:
+        raise NoRequests(_no_requests(composition, candidate, list(benches)))
+    offered_operators = tuple(operators)
+    reports: list[CandidateReport] = []
+    for name in wanted:
+        try:
+            benched = [Bench.of(composition, request, flavor) for request in benches[name]]
+        except OriginalFails as error:
+            reports.append(CandidateReport(candidate=name, kernels=(), outcomes=(), error=str(error)))
+            continue
+        run = _Run(tuple(_subjects(benched, offered_operators)), Journal.of(composition) if every else None)
+        chosen = run.named(mutant) if mutant is not None else run.all(seed) if every else run.sample(count, seed)
+        outcomes: list[Outcome] = []
+        for subject, each in chosen:
+            step(f"{name} {each.operator.name}", len(chosen))
+            outcomes.append(run.outcome(subject, each))
+        kernels = run.scores() if mutant is None else ()
+        reports.append(CandidateReport(candidate=name, kernels=kernels, outcomes=tuple(outcomes)))
+    return MutationReport(
+        family=composition.request_type.family,
+        arch=composition.arch.name,
+        flavor=flavor,
+        seed=None if every else seed,
+        candidates=tuple(reports),
+    )
+
+
+def _candidate_of(composition: Composition, request: Request, flavor: str) -> str:
+    from kinfolk.dispatch import selections
+
+    return selections.plan(composition, request, flavor).candidate
+
+
+def _no_requests(composition: Composition, candidate: str | None, known: Sequence[str]) -> str:
+    family = composition.request_type.family
+    if candidate is not None and known:
+        return f"no request of {family} is for candidate {candidate}; there are requests for {', '.join(known)}"
+    return (
+        f"{family} names no request in which mutants of its kernels could be run: answer kinfolk_mutation_requests in "
+        f"its plugin, or give one as key=value"
+    )
+
+
+def _subjects(benches: Sequence[Bench], operators: Sequence[Operator]) -> Iterator[Subject]:
+    seen: set[tuple[object, ...]] = set()
+    for bench in benches:
+        kernels = {kernel.spec.identity(): kernel for kernel in bench.artifact.kernels}
+        for compiled in kernels.values():
+            classes = mutant_classes(compiled.kernel, operators)
+            kind = type(compiled.spec)
+            fresh = [each for each in classes if (kind, each.operator.name, each.site) not in seen]
+            seen.update((kind, each.operator.name, each.site) for each in classes)
+            ir = kernel_digest(compiled.kernel)
+            yield Subject(bench=bench, compiled=compiled, ir=ir, classes=classes, fresh=fresh)
+
+
+Chosen = Sequence[tuple[Subject, Mutant]]
+
+
+@attrs.frozen(eq=False)
+class _Run:
+    """The kernels of one candidate, and what is known of their mutants from earlier runs."""
+
+    subjects: Sequence[Subject]
+    journal: Journal | None
+
+    def _of(self, mutants: Iterable[Mutant]) -> Chosen:
+        owners = {id(each.mutants[0].original): subject for subject in self.subjects for each in subject.classes}
+        return [(owners[id(mutant.original)], mutant) for mutant in mutants]
+
+    def all(self, seed: int) -> Chosen:
+        """Return one copy of each site, operator and way of being wrong."""
+        generator = random.Random(seed)
+        classes = [each for subject in self.subjects for each in subject.fresh]
+        return self._of(mutant for each in classes for mutant in each.chosen(generator))
+
+    def sample(self, count: int, seed: int) -> Chosen:
+        """Return mutants drawn by seed."""
+        return self._of(sample([each for subject in self.subjects for each in subject.fresh], count, seed))
+
+    def named(self, name: str) -> Chosen:
+        """Return the mutants of a name, one per kernel at most."""
+        classes = [each for subject in self.subjects for each in subject.classes]
+        found = [mutant for each in classes for mutant in each.mutants if mutant.name == name]
+        if not found:
+            raise NoRequests(f"no mutant is named {name!r}; an operator, the number of an op and a change make a name")
+        return self._of(found)
+
+    def scores(self) -> tuple[KernelScore, ...]:
+        """Return each kernel's digest and how many classes it adds."""
+        return tuple(
+            KernelScore(
+                spec=subject.compiled.spec.digest(),
+                symbol=subject.compiled.symbol,
+                ir=subject.ir,
+                classes=dict(Counter(each.operator.name for each in subject.fresh)),
+            )
+            for subject in {id(one.compiled.kernel): one for one in self.subjects}.values()
+            if subject.fresh
+        )
+
+    def outcome(self, subject: Subject, mutant: Mutant) -> Outcome:
+        """Judge a mutant, or return what an earlier run of the same code found."""
+        known = self.journal.read(subject.ir, mutant) if self.journal else None
+        if known is not None:
+            return known
+        found = self._judged(subject, mutant)
+        if self.journal:
+            self.journal.write(subject.ir, mutant, found)
+        return found
+
+    def _judged(self, subject: Subject, mutant: Mutant) -> Outcome:
+        kernel = mutant.kernel()
+        outcome = Outcome(
+            mutant=mutant.name,
+            operator=mutant.operator.name,
+            site=str(mutant.site),
+            change=mutant.change.about,
+            spec=subject.compiled.spec.digest(),
+            status="killed",
+            kill=subject.bench.kill(subject.compiled.spec, kernel),
+        )
+        if outcome.kill is not None:
+            return outcome
+        shown = proof(mutant, kernel, subject.compiled, subject.bench.composition)
+        if shown:
+            return attrs.evolve(outcome, status="equivalent", proof=shown)
+        for other, twin in self._elsewhere(subject, mutant):
+            kill = other.bench.kill(other.compiled.spec, twin.kernel())
+            if kill is not None:
+                return attrs.evolve(outcome, kill=kill)
+        diff = difference(mutant.original, kernel)
+        return attrs.evolve(outcome, status="survived", diff=first_lines(diff))
+
+    def _elsewhere(self, subject: Subject, mutant: Mutant) -> Iterator[tuple[Subject, Mutant]]:
+        """Yield the same change of the same site in the candidate's larger requests."""
+        later = self.subjects[self.subjects.index(subject) + 1 :]
+        for other in later:
+            if type(other.compiled.spec) is not type(subject.compiled.spec):
+                continue
+            for each in other.classes:
+                if (each.operator.name, each.site) == (mutant.operator.name, mutant.site):
+                    twins = [twin for twin in each.mutants if twin.change.about == mutant.change.about]
+                    yield from ((other, twin) for twin in twins[:1])
