@@ -19,6 +19,7 @@ ARGUMENTS = {
     "check_outputs": "request outputs expected",
     "candidates": "arch",
     "scenarios": "request",
+    "mutation_requests": "arch",
     "rank": "request survivors",
     "arch": "",
     "request_type": "",
