@@ -9,34 +9,35 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import attrs
-import numpy as np
-import numpy.typing as npt
-
 from kinfolk.arch import Arch
-from kinfolk.check.sparse import SparseArray
-from kinfolk.errors import BindError, KinfolkError
+from kinfolk.errors import BindError
 from kinfolk.expr import Scope
 from kinfolk.fields import shown
 from kinfolk.ir.value import Kernel
-from kinfolk.plan import Binding, Launch, Plan
+from kinfolk.plan import Binding, Plan
 from kinfolk.spec import Spec
-from kinfolk_runtime.content import check_content
-from kinfolk_runtime.executor import Executor, Work, executor_of, mismatch, run_contained, takes_sparse
+from kinfolk_runtime.bound import Bound, BoundKernel, StatusError, Unwritten
+from kinfolk_runtime.executor import Executor, admit_of, executor_of, mismatch
+from kinfolk_runtime.host_memory import Memory, memory_of
 from kinfolk_runtime.launching import check_kernel, check_launch
-from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer
+from kinfolk_runtime.matching import check_overlaps, check_rank, check_sparse, check_tensor
 from kinfolk_runtime.steps import check_source
-from kinfolk_runtime.tensors import Tensor, allocated, tensor
+from kinfolk_runtime.tensors import Array, Tensor
 
 if TYPE_CHECKING:
     from kinfolk_runtime.artifact import Artifact, CompiledKernel
 
-Array = npt.NDArray[Any]
-Storage = Buffer | SparseBuffer
-
-
-class StatusError(KinfolkError, ValueError):
-    """A launch counted something wrong in its inputs in a status word; what it counted contributed nothing."""
+__all__ = [
+    "Bound",
+    "Composed",
+    "StatusError",
+    "Unwritten",
+    "bind",
+    "bind_kernels",
+    "call",
+    "check_status",
+    "kernels_of",
+]
 
 
 class Composed(Protocol):
@@ -45,96 +46,6 @@ class Composed(Protocol):
     @property
     def arch(self) -> Arch: ...
     def emit(self, spec: Spec) -> Kernel: ...
-
-
-@attrs.frozen(kw_only=True)
-class _Bound:
-    kernel: Kernel
-    compiled: CompiledKernel | None
-
-
-@attrs.frozen
-class Unwritten:
-    """The elements of an output that no launch wrote: how many, and the index of the first."""
-
-    count: int
-    first: tuple[int, ...]
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Bound:
-    """A plan with its tensors, checked; calling it runs the launches and returns the outputs by name.
-
-    `tensors` holds all bindings, those the binder allocated included. With `check_contents` index tensors are looked
-    into before every call. Each call zeroes the status words first, and takes outputs and workspaces as never written.
-    """
-
-    plan: Plan
-    arch: Arch
-    executor: Executor
-    tensors: Mapping[str, Tensor]
-    check_contents: bool
-    supplied: frozenset[str]
-    _kernels: tuple[_Bound, ...] = attrs.field(alias="kernels", repr=False)
-    _buffers: dict[str, Storage] = attrs.field(init=False, repr=False, factory=dict[str, "Storage"])
-
-    def __call__(self) -> dict[str, Array]:
-        """Run every launch in order and return the outputs."""
-        scope = self.plan.scope(self.tensors)
-        if self.check_contents:
-            for content in self.plan.contents:
-                check_content(content, self.tensors, scope)
-        self._buffers.update(self._fresh_buffers())
-        for launch, bound in zip(self.plan.launches, self._kernels, strict=True):
-            grid = self.plan.grid(launch, self.tensors)
-            if 0 not in grid:
-                work = Work(kernel=bound.kernel, compiled=bound.compiled, grid=grid, arguments=self._arguments(launch))
-                run_contained(self.executor, work)
-        return {name: self.tensors[name].array for name in self.plan.outputs}
-
-    def status(self) -> dict[str, int]:
-        """Return the status words of the last call, by binding; 0 is good."""
-        return {
-            binding.name: int(np.asarray(self.tensors[binding.name].array).sum())
-            for binding in self.plan.bindings
-            if binding.role == "status"
-        }
-
-    def unwritten(self) -> dict[str, Unwritten]:
-        """Return, per output of which the last call left bytes unwritten, which elements; the simulator alone tells."""
-        found: dict[str, Unwritten] = {}
-        for name in self.plan.outputs:
-            array, buffer = self.tensors[name].array, self._buffers.get(name)
-            if isinstance(buffer, Buffer) and array.size:
-                marks = buffer.initialized_bytes()
-                shape, strides = (*array.shape, array.itemsize), (*array.strides, 1)
-                whole = np.lib.stride_tricks.as_strided(marks, shape, strides).all(axis=-1)
-                if missing := int(whole.size - np.count_nonzero(whole)):
-                    first = np.unravel_index(int(np.argmin(whole)), whole.shape)
-                    found[name] = Unwritten(missing, tuple(int(index) for index in first))
-        return found
-
-    def _fresh_buffers(self) -> dict[str, Storage]:
-        buffers: dict[str, Storage] = {}
-        for binding in self.plan.bindings:
-            value = self.tensors[binding.name].value
-            if isinstance(value, SparseArray):
-                buffers[binding.name] = SparseBuffer(value.nbytes, value.ranges())
-                continue
-            array = value
-            if binding.role == "status":
-                array[...] = 0
-            read_first = binding.role == "output" and binding.access == "readwrite" and binding.name in self.supplied
-            known = binding.role in ("input", "status") or read_first
-            buffers[binding.name] = Buffer(array, initialized=known)
-        return buffers
-
-    def _arguments(self, launch: Launch) -> tuple[Storage | int | float, ...]:
-        values = self.plan.arguments(launch, self.tensors)
-        return tuple(
-            self._buffers[cast("str", value.value)] if value.kind == "pointer" else cast("int | float", value.value)
-            for value in values
-        )
 
 
 def bind(
@@ -161,29 +72,76 @@ def bind(
 
         composition = composition_of(plan)
     runner = executor_of(executor)
-    if why := mismatch(runner, composition.arch):
-        raise BindError(f"{why}. Dispatch for that arch or choose another executor.")
     if changed := plan.staleness():
         raise BindError(f"the plan's request was changed since it was dispatched: {changed}. Dispatch again.")
-    plan = plan.with_request(copy.copy(plan.request))  # what is checked here is what is launched
-    if plan.arch != composition.arch.name:
-        raise BindError(f"the plan is for {plan.arch}, it is bound for {composition.arch.name}. Dispatch again.")
-    kernels = _kernels(plan, compiled, composition)
-    bound = _bound_tensors(plan, tensors)
-    _check_sparse(plan, bound, runner)
-    scope = plan.scope(bound)
-    _check_overlaps(plan, bound)
-    for launch, one in zip(plan.launches, kernels, strict=True):
-        check_kernel(launch, one.kernel, composition.arch)
-        check_launch(plan, launch, bound, composition.arch)
+    kernels = kernels_of(plan, compiled, composition, runner)
+    bound = bind_kernels(plan, kernels, composition.arch, tensors, runner, check_contents=check_contents)
     if check_contents:
-        for content in plan.contents:
-            check_content(content, bound, scope)
+        bound.look_into_contents()
+    return bound
+
+
+def kernels_of(
+    plan: Plan, compiled: tuple[CompiledKernel, ...] | None, composition: Composed, executor: Executor
+) -> tuple[BoundKernel, ...]:
+    """Return the kernels of a plan, checked against arch and executor, which has loaded them where it loads code.
+
+    Raises BindError naming the kernel, and what the executor raises where it cannot load it.
+    """
+    arch = composition.arch
+    if why := mismatch(executor, arch):
+        raise BindError(f"{why}. Dispatch for that arch or choose another executor.")
+    if plan.arch != arch.name:
+        raise BindError(f"the plan is for {plan.arch}, it is bound for {arch.name}. Dispatch again.")
+    machine = compiled or (None,) * len(plan.launches)
+    kernels = tuple(
+        BoundKernel(kernel=composition.emit(launch.spec) if one is None else one.kernel, compiled=one)
+        for launch, one in zip(plan.launches, machine, strict=True)
+    )
+    for launch, one in zip(plan.launches, kernels, strict=True):
+        check_kernel(launch, one.kernel, arch)
+    admit = admit_of(executor)
+    if admit is None:
+        return kernels
+    from kinfolk_runtime.image import image_of
+
+    pairs = zip(plan.launches, kernels, strict=True)
+    images = tuple(image_of(launch, arch, one.compiled, composition) for launch, one in pairs)
+    admit(arch, images)
+    return tuple(
+        BoundKernel(kernel=one.kernel, compiled=one.compiled, image=image)
+        for one, image in zip(kernels, images, strict=True)
+    )
+
+
+def bind_kernels(
+    plan: Plan,
+    kernels: tuple[BoundKernel, ...],
+    arch: Arch,
+    tensors: Mapping[str, Any],
+    executor: Executor,
+    *,
+    check_contents: bool = False,
+) -> Bound:
+    """Check tensors against a plan whose kernels are checked; raises as `bind`, and then holds no memory."""
+    plan = plan.with_request(copy.copy(plan.request))  # what is checked here is what is launched
+    memory = memory_of(executor)
+    held: dict[str, Tensor] = {}
+    try:
+        _bind_tensors(plan, tensors, memory, held)
+        check_sparse(plan, held, executor)
+        check_overlaps(plan, held)
+        for launch in plan.launches:
+            check_launch(plan, launch, held, arch)
+    except BaseException:
+        for tensor in held.values():
+            memory.release(tensor)
+        raise
     return Bound(
         plan=plan,
-        arch=composition.arch,
-        executor=runner,
-        tensors=bound,
+        arch=arch,
+        executor=executor,
+        tensors=held,
         check_contents=check_contents,
         supplied=frozenset(tensors),
         kernels=kernels,
@@ -202,8 +160,15 @@ def call(
     Raises BindError before any launch, and StatusError after them where a status word is not 0.
     """
     check_source(source, "call")
-    bound = bind(source, tensors, executor, check_contents=True, composition=composition)
+    bound = bind(source, tensors, executor, composition=composition)
+    bound.look_into_contents()
     outputs = bound()
+    check_status(bound)
+    return outputs
+
+
+def check_status(bound: Bound) -> None:
+    """Raise StatusError where a status word of the last call is not 0; waits for that call."""
     for name, count in bound.status().items():
         if count:
             symbols = ", ".join(launch.spec.symbol() for launch in bound.plan.launches)
@@ -211,21 +176,14 @@ def call(
                 f"{symbols}: status word {name} is {count} after the launch: that many index values were out of range "
                 f"and contributed nothing"
             )
-    return outputs
-
-
-def _kernels(plan: Plan, compiled: tuple[CompiledKernel, ...] | None, composition: Composed) -> tuple[_Bound, ...]:
-    if compiled is None:
-        return tuple(_Bound(kernel=composition.emit(launch.spec), compiled=None) for launch in plan.launches)
-    return tuple(_Bound(kernel=one.kernel, compiled=one) for one in compiled)
 
 
 def _word(name: object) -> str:
     return name if isinstance(name, str) else shown(name)
 
 
-def _bound_tensors(plan: Plan, given: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return a checked tensor per binding: those given, then those allocated."""
+def _bind_tensors(plan: Plan, given: Mapping[str, Any], memory: Memory, bound: dict[str, Tensor]) -> None:
+    """Put a checked tensor per binding into `bound`: those given, then those allocated."""
     names = [binding.name for binding in plan.bindings]
     if not isinstance(cast("object", given), Mapping):
         kind = type(cast("object", given)).__name__
@@ -235,24 +193,21 @@ def _bound_tensors(plan: Plan, given: Mapping[str, Any]) -> dict[str, Tensor]:
     missing = [binding.name for binding in plan.bindings if binding.role == "input" and binding.name not in given]
     if missing:
         raise BindError(f"input {', '.join(missing)} is missing; the plan takes {', '.join(names)}.")
-    bound = {
-        binding.name: tensor(binding.name, given[binding.name], binding.dtype)
-        for binding in plan.bindings
-        if binding.name in given
-    }
+    for binding in plan.bindings:
+        if binding.name in given:
+            bound[binding.name] = memory.taken(binding.name, given[binding.name], binding.dtype)
     for binding in plan.bindings:
         if binding.name in bound:
-            _check_rank(binding, bound[binding.name])
+            check_rank(binding, bound[binding.name])
     for binding in plan.bindings:
         scope = plan.scope(bound)
         if binding.name in given:
-            _check_tensor(binding, bound[binding.name], scope)
+            check_tensor(binding, bound[binding.name], scope)
         else:
-            bound[binding.name] = Tensor(binding.name, _allocated(binding, scope))
-    return bound
+            bound[binding.name] = _allocated(binding, scope, memory)
 
 
-def _allocated(binding: Binding, scope: Scope) -> Array:
+def _allocated(binding: Binding, scope: Scope, memory: Memory) -> Tensor:
     shape = [axis.extent.integer(scope) for axis in binding.shape]
     strides = [1] * len(shape)
     for index in reversed(range(len(shape))):
@@ -261,83 +216,4 @@ def _allocated(binding: Binding, scope: Scope) -> Array:
             strides[index] = strides[index + 1] * shape[index + 1] if index + 1 < len(shape) else 1
         else:
             strides[index] = stated.integer(scope)
-    return allocated(binding.dtype, shape, strides, binding.alignment)
-
-
-def _check_rank(binding: Binding, held: Tensor) -> None:
-    if len(held.shape) != len(binding.shape):
-        raise BindError(
-            f"{binding.name} has shape {held.shape}, {len(binding.shape)} axes "
-            f"({', '.join(str(axis.extent) for axis in binding.shape)}) are needed."
-        )
-
-
-def _check_tensor(binding: Binding, held: Tensor, scope: Scope) -> None:
-    name = binding.name
-    for axis, (found, declared) in enumerate(zip(held.shape, binding.shape, strict=True)):
-        wanted = declared.extent.integer(scope)
-        if found < wanted or (found > wanted and not declared.at_least):
-            least = "at least " if declared.at_least else ""
-            raise BindError(
-                f"{name}: the extent of axis {axis} is {found}, {least}{wanted} ({declared.extent}) is needed; "
-                f"its shape is {held.shape}. Pass a tensor of that shape or dispatch for this one."
-            )
-    steps = held.element_strides
-    for axis, (found, expr) in enumerate(zip(steps, binding.strides(), strict=True)):
-        wanted = expr.integer(scope)
-        if held.value.size and held.shape[axis] > 1 and found != wanted:
-            raise BindError(
-                f"{name}: the stride of axis {axis} is {found} elements, {wanted} is needed; "
-                f"its strides are {tuple(steps)}. Pass a copy in that layout (numpy.ascontiguousarray)."
-            )
-    if held.value.size and held.address % binding.alignment:
-        raise BindError(
-            f"{name}: its address {held.address:#x} is no multiple of {binding.alignment} bytes, which the kernel's "
-            f"accesses need. Allocate it aligned, or slice it at a multiple of that."
-        )
-    if binding.access != "read":
-        _check_written(name, held)
-
-
-def _check_written(name: str, held: Tensor) -> None:
-    if not held.array.flags.writeable:
-        raise BindError(f"{name} is written, the array given is read-only. Pass a writable one.")
-    if held.array.size == 0:
-        return
-    reach = 0
-    for step, extent in sorted(zip(held.element_strides, held.shape, strict=True)):
-        if extent > 1 and step <= reach:
-            raise BindError(
-                f"{name} is written, its elements overlap each other (strides {tuple(held.element_strides)}). "
-                f"Pass memory of its own for each element."
-            )
-        reach += (extent - 1) * step
-
-
-def _check_sparse(plan: Plan, bound: Mapping[str, Tensor], runner: Executor) -> None:
-    """Raise where memory that exists in part meets an executor that needs all of it."""
-    sparse = [binding.name for binding in plan.bindings if isinstance(bound[binding.name].value, SparseArray)]
-    if sparse and not takes_sparse(runner):
-        raise BindError(
-            f"{', '.join(sparse)} exists in part, executor {runner.name} runs on whole memory. Pass the whole "
-            f"array, or run it on the simulator."
-        )
-
-
-def _check_overlaps(plan: Plan, bound: Mapping[str, Tensor]) -> None:
-    """Raise where memory that is written is also reached under another name."""
-    for binding in plan.bindings:
-        if binding.access == "read":
-            continue
-        for other in plan.bindings:
-            if other.name != binding.name and _share(bound[binding.name], bound[other.name]):
-                raise BindError(
-                    f"{binding.name} is written and shares memory with {other.name}. Pass memory of its own for it."
-                )
-
-
-def _share(a: Tensor, b: Tensor) -> bool:
-    try:
-        return any(np.shares_memory(one, other, cast("Any", 100_000)) for one in a.parts for other in b.parts)
-    except np.exceptions.TooHardError:
-        return True
+    return memory.allocated(binding.name, binding.dtype, shape, strides, binding.alignment)

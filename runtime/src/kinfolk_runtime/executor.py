@@ -16,25 +16,38 @@ from kinfolk.plugins.containment import WrongAnswerError, contained
 
 if TYPE_CHECKING:
     from kinfolk_runtime.artifact import CompiledKernel
+    from kinfolk_runtime.device_array import DeviceArray
+    from kinfolk_runtime.image import Image
     from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer
 
 DEFAULT: Final = "simulator"
 
 
+class ExecutorUnavailable(KinfolkError):
+    """What an executor needs of this host is missing; the message says what, and how to mend it."""
+
+
 @attrs.frozen(kw_only=True)
 class Work:
-    """One launch: the kernel as IR, its machine code where it was compiled, workgroups per axis, arguments in order."""
+    """One launch: the kernel as IR, its machine code where it was compiled, workgroups per axis, arguments in order.
+
+    `image` is the code object as a device loads it, for executors that ask for one.
+    """
 
     kernel: Kernel
     compiled: CompiledKernel | None
     grid: tuple[int, int, int]
-    arguments: tuple[Buffer | SparseBuffer | int | float, ...]
+    arguments: tuple[Buffer | SparseBuffer | DeviceArray | int | float, ...]
+    image: Image | None = None
 
 
 class Executor(Protocol):
     """Runs launches. `target` is the target id of its device, None where it runs any arch's kernels.
 
-    One with a true attribute `takes_sparse` runs on memory that exists in part, as SparseBuffer.
+    One with a true attribute `takes_sparse` runs on memory that exists in part, as SparseBuffer. One whose tensors lie
+    elsewhere than in this host's memory has a `memory` (`kinfolk_runtime.host_memory.Memory`). One with a method
+    `admit(arch, images)` loads code objects: it is given those of a plan when the plan is bound, and raises BindError
+    for what its device does not run.
     """
 
     @property
@@ -42,14 +55,15 @@ class Executor(Protocol):
     @property
     def target(self) -> str | None: ...
     def run(self, work: Work) -> None:
-        """Run one launch to its end."""
+        """Run one launch to its end; or begin it, in order with all that this executor is given."""
         ...
 
 
 def executor_of(wanted: Executor | str | None) -> Executor:
     """Return an executor: itself, the plugin of that name made anew, or the simulator.
 
-    Raises PluginError where the plugin makes none, and TypeError for what is none.
+    Raises PluginError where the plugin makes none, ExecutorUnavailable where this host has not what it needs, and
+    TypeError for what is none.
     """
     if wanted is not None and not isinstance(wanted, str):
         try:
@@ -67,7 +81,9 @@ def executor_of(wanted: Executor | str | None) -> Executor:
     make: Any = getattr(plugin, "executor", None) if isinstance(plugin, ModuleType) else plugin
     if not callable(make):
         raise PluginError(f"the executor plugin {name} is neither a callable nor a module with one named executor")
-    return contained(f"executor {name}", "entry point", cast("Callable[[], Any]", make), take=_executor)
+    return contained(
+        f"executor {name}", "entry point", cast("Callable[[], Any]", make), take=_executor, passing=(KinfolkError,)
+    )
 
 
 def _executor(found: Any) -> Executor:
@@ -83,6 +99,15 @@ def _executor(found: Any) -> Executor:
 def takes_sparse(executor: Executor) -> bool:
     """Return whether an executor runs on memory that exists in part; it need not say so."""
     return getattr(executor, "takes_sparse", False) is True
+
+
+Admit = Callable[["Arch", "tuple[Image, ...]"], None]
+
+
+def admit_of(executor: Executor) -> Admit | None:
+    """Return the method by which an executor takes code objects before they are launched; None where it has none."""
+    found: Admit | None = getattr(executor, "admit", None)
+    return found if callable(found) else None
 
 
 def run_contained(executor: Executor, work: Work) -> None:

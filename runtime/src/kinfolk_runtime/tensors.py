@@ -1,5 +1,5 @@
-"""Tensors as the binder sees them: arrays on this host, of whatever library, with a dtype's name in the IR; or large
-arrays that exist in part.
+"""Tensors as the binder sees them: arrays on this host or in a device's memory, with a dtype's name in the IR; or
+large arrays that exist in part.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from kinfolk.check.sparse import SparseArray
 from kinfolk.errors import BindError
 from kinfolk.ir.types import SCALARS
 from kinfolk.plugins.faults import sentence_of
+from kinfolk_runtime.device_array import DeviceArray
+
+Array = npt.NDArray[Any]
 
 DTYPES: Final[dict[str, np.dtype[Any]]] = {name: numpy_dtype(name) for name in SCALARS}
 """The numpy dtype of each element type; integers are signed here, since page ids and offsets are."""
@@ -24,22 +27,33 @@ _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 
 @attrs.frozen(eq=False)
 class Tensor:
-    """An array under the name of its binding, which may exist in part."""
+    """An array under the name of its binding, which may exist in part, or lie on a device."""
 
     name: str
-    value: npt.NDArray[Any] | SparseArray
+    value: npt.NDArray[Any] | SparseArray | DeviceArray
 
     @property
     def array(self) -> npt.NDArray[Any]:
-        """The whole array; BindError where it exists in part."""
+        """The whole array on this host; BindError where it exists in part, or is not here."""
         if isinstance(self.value, SparseArray):
             raise BindError(f"{self.name} exists in part, all of it is needed here. Pass the whole array.")
+        if isinstance(self.value, DeviceArray):
+            raise BindError(f"{self.name} lies on device {self.value.device}, it is needed on this host. Copy it.")
         return self.value
 
     @property
     def parts(self) -> tuple[npt.NDArray[Any], ...]:
-        """What exists of it: the array itself, or the rows that a sparse one holds."""
+        """Where it lies: the array itself, the rows that a sparse one holds, or an array to be asked for addresses."""
+        if isinstance(self.value, DeviceArray):
+            return (self.value.geometry() if self.value.host is None else self.value.host,)
         return tuple(self.value.held.values()) if isinstance(self.value, SparseArray) else (self.value,)
+
+    @property
+    def writeable(self) -> bool:
+        """Whether the caller lets it be written."""
+        if isinstance(self.value, DeviceArray):
+            return not self.value.readonly
+        return self.array.flags.writeable
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -61,6 +75,8 @@ class Tensor:
     @property
     def address(self) -> int:
         """Where the first element is; 0 where that is for the executor to say."""
+        if isinstance(self.value, DeviceArray):
+            return self.value.address
         return 0 if isinstance(self.value, SparseArray) else self.value.ctypes.data
 
 
@@ -71,14 +87,18 @@ def tensor(name: str, value: Any, dtype: str) -> Tensor:
     Takes numpy arrays (bf16 and fp8 as ml_dtypes has them), whatever has an array interface or, on the CPU, DLPack, and
     a SparseArray.
     """
-    array = value if isinstance(value, SparseArray) else _array(name, value)
-    if array.dtype != DTYPES[dtype]:
-        found = _NAMES.get(array.dtype, "no element type")
-        raise BindError(
-            f"{name}: dtype is {array.dtype} ({found}), {DTYPES[dtype]} ({dtype}) is needed. "
-            f"{_mended(array.dtype, dtype)}"
-        )
+    array = value if isinstance(value, SparseArray) else host_array(name, value)
+    check_dtype(name, array.dtype, dtype)
     return Tensor(name, array)
+
+
+def check_dtype(name: str, found: np.dtype[Any], dtype: str) -> None:
+    """Raise BindError, with how to mend it, unless a numpy dtype is that of an element type."""
+    if found != DTYPES[dtype]:
+        named = _NAMES.get(found, "no element type")
+        raise BindError(
+            f"{name}: dtype is {found} ({named}), {DTYPES[dtype]} ({dtype}) is needed. {_mended(found, dtype)}"
+        )
 
 
 def _mended(found: np.dtype[Any], dtype: str) -> str:
@@ -97,7 +117,8 @@ def _mended(found: np.dtype[Any], dtype: str) -> str:
     return f"Convert it: `.astype({named})`."
 
 
-def _array(name: str, value: Any) -> npt.NDArray[Any]:
+def host_array(name: str, value: Any) -> npt.NDArray[Any]:
+    """Return what was passed under `name` as an array on this host, sharing its memory; else raise BindError."""
     kind = cast("Callable[[object], type]", type)(value)
     if kind is np.ndarray:
         return value

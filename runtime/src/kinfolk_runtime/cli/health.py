@@ -113,10 +113,12 @@ def _storage() -> Check:
 
 def _executor(name: str) -> Check:
     """Return whether an executor's plugin makes one, which no single one must."""
-    from kinfolk_runtime.executor import executor_of
+    from kinfolk_runtime.executor import ExecutorUnavailable, executor_of
 
     try:
         made = executor_of(name)
+    except ExecutorUnavailable as error:
+        return Check(group="runs", name=name, state="missing", remedy=str(error))
     except KinfolkError as error:
         return Check(group="runs", name=name, state="broken", remedy=str(error))
     return Check(group="runs", name=name, found=f"kernels for {made.target or 'any arch'}")

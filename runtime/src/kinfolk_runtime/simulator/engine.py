@@ -121,7 +121,7 @@ class Simulator:
 
     def run(self, work: Work) -> None:
         """Run one launch of a bound plan: its IR, under this simulator's seed."""
-        self.launch(work.kernel, work.grid, work.arguments)
+        self.launch(work.kernel, work.grid, cast("tuple[Given, ...]", work.arguments))
 
     def launch(
         self,
