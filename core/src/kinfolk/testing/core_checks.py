@@ -8,7 +8,7 @@ from kinfolk.testing.check import Check
 from kinfolk.testing.field_checks import strict_types
 from kinfolk.testing.limit_checks import limits, refusals
 from kinfolk.testing.purity_checks import purity
-from kinfolk.testing.space_checks import determinism, identity, spec_space
+from kinfolk.testing.space_checks import analyses, determinism, identity, spec_space
 
 CHECKS: Final = (
     Check(
@@ -40,6 +40,11 @@ CHECKS: Final = (
         name="identity",
         proves="equal specs emit equal kernels, different specs different ones, each under its own symbol",
         run=identity,
+    ),
+    Check(
+        name="analyses",
+        proves="no kernel has dead parameters, unused loads, unchecked indices, divergent barriers, divisions in loops",
+        run=analyses,
     ),
     Check(
         name="determinism",

@@ -10,6 +10,7 @@ import attrs
 
 from kinfolk.candidate import Candidate
 from kinfolk.dispatch.select import Verdict, judge
+from kinfolk.errors import KinfolkError
 from kinfolk.expr import I64_MAX, I64_MIN, Expr
 from kinfolk.expr.node import Field
 from kinfolk.flavor import flavor_named
@@ -24,6 +25,7 @@ ATTEMPTS: Final = 60
 STEPS: Final = 80
 BASES: Final = 3
 """How many admitted requests of each candidate others are made from."""
+FEW: Final = 8
 MODEST: Final = 300
 """A launch field of more than this is no small problem."""
 
@@ -111,7 +113,8 @@ class Requests:
             names = self.launch if small else tuple(self.pools)
             for name in chance.sample(names, min(len(names), chance.randint(1, 4))):
                 values = [value for value in self.pools[name] if not small or _modest(value)]
-                base[name] = chance.choice(values) if values else base[name]
+                few = [value for value in values if type(value) is not int or value <= FEW]
+                base[name] = chance.choice(few if small and few and chance.random() < 0.5 else values or [base[name]])
             request = self._repaired(candidate, base, chance, fixed=(), small=small)
             if request is None or (small and not all(_modest(getattr(request, name)) for name in self.launch)):
                 continue
@@ -133,6 +136,18 @@ class Requests:
                         if request is not None:
                             holds = held(limit.condition, _fields_of(request), self.composition.arch)
                             yield Edge(candidate, limit, name, request, holds)
+
+    def beside(self, request: Request, name: str, value: Any) -> Request | None:
+        """Return an admitted request near another with one field as given, by the candidate it pins; None where none
+        is found."""
+        chance = random.Random(f"{self.seed} beside {name} {value}")
+        for candidate in self.candidates:
+            if getattr(request, "candidate", None) in (None, candidate.name):
+                fields = {**_fields_of(request), name: value}
+                found = self._repaired(candidate, fields, chance, fixed=(name,), small=True)
+                if found is not None and self.verdict(found, candidate).admitted:
+                    return found
+        return None
 
     def _edge_values(self, condition: Expr, base: Fields, name: str) -> list[Any]:
         """Return the values of a field around which a condition changes, and for what is no int those it takes."""
@@ -157,11 +172,20 @@ class Requests:
 
     def _searched(self, candidate: Candidate, given: Fields, chance: random.Random, small: bool) -> Request | None:
         for _ in range(ATTEMPTS):
-            start = {name: self._draw(name, chance, small) for name in self.pools} | given
+            start = self._filled({name: self._draw(name, chance, small) for name in self.pools}) | given
             request = self._repaired(candidate, start, chance, fixed=tuple(given), small=small)
             if request is not None:
                 return request
         return None
+
+    def _filled(self, drawn: Fields) -> Fields:
+        """Return what was drawn with the values that the command line would fill in for fields it does not ask for."""
+        try:
+            asked = {name: value for name, value in drawn.items() if name not in self.kind.cli_defaults({})}
+            filled = self.kind.cli_defaults(asked)
+        except KinfolkError:
+            return drawn  # it fails on what does not fit; drawn values serve as well
+        return drawn | {name: value for name, value in filled.items() if name in drawn}
 
     def _draw(self, name: str, chance: random.Random, small: bool) -> Any:
         values = self.pools[name]
@@ -214,6 +238,9 @@ class Requests:
 
 
 def _modest(value: object) -> bool:
+    """Return whether a number is one of every day: extremes are tried one at a time."""
+    if type(value) is float:
+        return 1.0 / MODEST <= abs(value) <= MODEST
     return type(value) is not int or -1 <= value <= MODEST
 
 

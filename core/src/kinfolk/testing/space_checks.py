@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from kinfolk.analysis import ANALYSES, analyse
 from kinfolk.errors import InternalError
 from kinfolk.plan import Plan
 from kinfolk.plugins.composition import Composition
@@ -61,6 +62,17 @@ def identity(subject: Subject) -> Outcome:
         if other is not spec:
             problem = f"two specs are called {spec.symbol()}"
             found.wrong(where, problem, "Put the digest into the symbol", f"{spec} and {other}", kind="symbol")
+    return found.outcome()
+
+
+def analyses(subject: Subject) -> Outcome:
+    """Run every static analysis on kernels."""
+    found = Findings("analyses", "analyses of kernels")
+    for spec in subject.sampled_specs:
+        found.looked_at(len(ANALYSES))
+        for defect in analyse(subject.kernel(spec), arch=subject.arch, spec=spec):
+            problem = f"{defect.check}: {defect.problem}"
+            found.wrong(defect.where, problem, defect.remedy, defect.example or spec.symbol())
     return found.outcome()
 
 

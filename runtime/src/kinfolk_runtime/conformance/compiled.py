@@ -1,0 +1,52 @@
+"""Kernels as compiled code: every one passes its gate, and is what was approved of."""
+
+from __future__ import annotations
+
+from kinfolk.testing.check import Findings, Outcome
+from kinfolk.testing.subject import Subject
+from kinfolk_runtime.goldens.check import Host, check
+from kinfolk_runtime.goldens.place import Place
+from kinfolk_runtime.spec_space import gated
+from kinfolk_runtime.toolchains.base import Toolchain
+from kinfolk_runtime.toolchains.host import toolchain_for
+
+
+def compiled(subject: Subject) -> Outcome:
+    """Compile and gate specs: a few by the host's toolchain at level quick, all by every toolchain at full."""
+    found = Findings("compile", "compiled kernels")
+    for flavor, toolchain in _lanes(subject):
+        for each in gated(subject.sampled_specs, flavor, composition=subject.composed, toolchain=toolchain):
+            found.looked_at()
+            where = f"{type(each.spec).__name__} by {toolchain.build}"
+            if each.error is not None:
+                remedy = "Mend the emitter, or refuse the spec: a Limit that kinfolk_validate_spec judges"
+                found.wrong(where, f"does not compile: {each.error}", remedy, str(each.spec), kind="error")
+            for refusal in each.refusals:
+                problem = f"the gate refuses its code: {refusal.sentence}"
+                found.wrong(where, problem, refusal.remedy, str(each.spec), kind=refusal.code)
+    return found.outcome()
+
+
+def _lanes(subject: Subject) -> list[tuple[str, Toolchain]]:
+    if not subject.full:
+        return [(subject.flavor_name, toolchain_for(subject.flavor_name))]
+    return [(flavor, toolchain) for _, flavor, toolchain in Host.found().lanes()]
+
+
+def no_goldens(subject: Subject) -> str:
+    """Return why there is nothing to compare: the family keeps no goldens."""
+    if Place.of(subject.composed).names():
+        return ""
+    return f"the family keeps no goldens (kinfolk golden bless {subject.name} --reason '...' makes them)"
+
+
+def goldens(subject: Subject) -> Outcome:
+    """Compare digests of every flavor; at level full the figures of every toolchain of this host too."""
+    found = Findings("goldens", "digests and figures")
+    host = Host.found() if subject.full else Host(toolchains={})
+    checked = check([subject.composed], host)
+    found.looked_at(checked.compared("digests") + (checked.compared("figures") if subject.full else 0))
+    for finding in checked.findings:
+        remedy = finding.mend or "If the change is meant: kinfolk golden bless --reason '...'"
+        found.wrong(str(finding.where), f"{finding.code}: {finding.what}", remedy)
+    return found.outcome()
