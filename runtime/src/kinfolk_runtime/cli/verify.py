@@ -29,7 +29,8 @@ def _engine(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
-def _executor(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+def known_executor(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Return the name of an installed executor, for an option; another is a usage error."""
     from kinfolk.plugins.loading import installed
 
     if value not in installed("executor"):
@@ -37,7 +38,8 @@ def _executor(ctx: click.Context, parameter: click.Parameter, value: str) -> str
     return value
 
 
-def _order_seeds(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
+def read_order_seeds(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
+    """Return seeds from a text, for an option; another text is a usage error."""
     seeds = value.split(",")
     if not all(seed.isascii() and seed.isdigit() for seed in seeds):
         raise click.BadParameter(f"{value!r} is no list of seeds; they are integers of at least 0, as in 0,1,2.")
@@ -57,14 +59,16 @@ def _sanitize(ctx: click.Context, parameter: click.Parameter, value: str) -> fro
 @click.argument("family")
 @arch_option
 @flavor_option
-@click.option("--executor", default="simulator", show_default=True, callback=_executor, help="What runs the kernels.")
+@click.option(
+    "--executor", default="simulator", show_default=True, callback=known_executor, help="What runs the kernels."
+)
 @click.option("--engine", default="fast", show_default=True, callback=_engine, help="The simulator's engine.")
 @click.option(
     "--order-seeds",
     default="0,1,2",
     show_default=True,
     metavar="N,...",
-    callback=_order_seeds,
+    callback=read_order_seeds,
     help="Run every scenario once per seed; each draws another order of waves, 0 is the ascending one.",
 )
 @click.option(
