@@ -16,7 +16,6 @@ from kinfolk_runtime.cli.verify import known_executor, read_order_seeds
 
 if TYPE_CHECKING:
     from kinfolk_runtime.bench import Bench, Row
-    from kinfolk_runtime.bench.run import Mode
 
 MODES = ("resolve", "build", "verify", "time")
 FIGURES = {
@@ -25,6 +24,28 @@ FIGURES = {
     "verify": (("scenarios", "scenarios"), ("margin", "margin")),
     "time": (("median_us", "µs"), ("tflops", "TFLOP/s")),
 }
+
+
+def choices_options(command: Any) -> Any:
+    """Add the options that say how shapes are looked at; they are called as the fields of `Choices`."""
+    seeds, calls = "The orders of waves to verify in, as in kinfolk verify.", click.IntRange(min=1)
+    default: dict[str, Any] = {"show_default": True}
+    options = (
+        flavor_option,
+        click.option(
+            "--mode", type=click.Choice(MODES), default="resolve", help="How far to go with a shape.", **default
+        ),
+        click.option(
+            "--executor", default="simulator", callback=known_executor, help="What runs the kernels.", **default
+        ),
+        click.option("--scenario", "scenarios", multiple=True, metavar="NAME", help="Only these; may be repeated."),
+        click.option("--order-seeds", default="0", metavar="N,...", callback=read_order_seeds, help=seeds, **default),
+        click.option("--long", is_flag=True, help="Also run shapes that take long."),
+        click.option("--repeats", type=calls, default=20, help="Calls that are timed.", **default),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @click.command("bench")
@@ -38,43 +59,11 @@ FIGURES = {
     help="A file of shapes: the name of one of the family's, or a path that ends in .json. May be repeated.",
 )
 @click.option("--arch", metavar="ARCH", help="One arch by name; by default every installed one.")
-@flavor_option
-@click.option(
-    "--mode",
-    type=click.Choice(MODES),
-    default="resolve",
-    show_default=True,
-    help="How far to go with each shape.",
-)
-@click.option(
-    "--executor", default="simulator", show_default=True, callback=known_executor, help="What runs the kernels."
-)
-@click.option("--scenario", "scenarios", multiple=True, metavar="NAME", help="Only these inputs; may be repeated.")
-@click.option(
-    "--order-seeds",
-    default="0",
-    show_default=True,
-    metavar="N,...",
-    callback=read_order_seeds,
-    help="The orders of waves to verify in, as in kinfolk verify.",
-)
-@click.option("--long", "wants_long", is_flag=True, help="Also run shapes that take long.")
-@click.option("--repeats", type=click.IntRange(min=1), default=20, show_default=True, help="Calls that are timed.")
+@choices_options
 @click.option("--json", "as_json", is_flag=True, help="Print a document (kinfolk.bench/1).")
 @click.pass_context
 def command(
-    ctx: click.Context,
-    family: str,
-    names: tuple[str, ...],
-    arch: str | None,
-    flavor: str,
-    mode: Mode,
-    executor: str,
-    scenarios: tuple[str, ...],
-    order_seeds: tuple[int, ...],
-    wants_long: bool,
-    repeats: int,
-    as_json: bool,
+    ctx: click.Context, family: str, names: tuple[str, ...], arch: str | None, as_json: bool, **chosen: Any
 ) -> None:
     """Look at the shapes of models that a file lists: resolve, build, verify or time the request of each.
 
@@ -88,19 +77,11 @@ def command(
     from kinfolk_runtime.bench.timing import NoClockError
     from kinfolk_runtime.cli.resources import pairs
 
-    choices = Choices(
-        mode=mode,
-        flavor=flavor,
-        executor=executor,
-        scenarios=scenarios,
-        order_seeds=order_seeds,
-        long=wants_long,
-        repeats=repeats,
-    )
+    choices = Choices(**chosen)
     try:
         files = [Shapes.of(family, name) for name in names]
         compositions = [compose(family, on) for _, on in pairs(family, arch)]
-        with progress(mode, len(compositions) * sum(len(file.shapes) for file in files)) as step:
+        with progress(choices.mode, len(compositions) * sum(len(file.shapes) for file in files)) as step:
             found = bench(compositions, files, choices, step)
     except (ShapesError, NoClockError) as error:
         raise click.UsageError(f"{error}.") from None
