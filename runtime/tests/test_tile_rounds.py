@@ -87,7 +87,7 @@ class Pipeline:
         def use(unit, values):
             self.total = self.total + values[0] * (10 * tile + unit + 1)
 
-        return Section(units=UNITS, use=use, stream=self.stream(ring.ahead(tile), tile))
+        return Section(units=UNITS, use=use, streams=(self.stream(ring.ahead(tile), tile),))
 
     def stream(self, slot, tile):
         """Unit u reads what the thread 3 u + 1 further wrote."""

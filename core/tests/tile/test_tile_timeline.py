@@ -44,7 +44,7 @@ class Events:
         made = [lambda job=job: self.seen.append(job) for job in jobs]
         spread = Spread(jobs=made, begin=begin, end=end, writes=writes)
         return Section(
-            units=units, use=use, stream=self.stream(name, ahead, tile), fence_every=fence_every, spreads=(spread,)
+            units=units, use=use, streams=(self.stream(name, ahead, tile),), fence_every=fence_every, spreads=(spread,)
         )
 
 
@@ -183,6 +183,36 @@ def test_fences_close_units(evaluate, events):
         return Round(sections=[events.section("a", 3, 0, fence_every=2)])
 
     assert laid_out(evaluate, events, make)[0] == "ra0 a0 ra1 a1 | ra2 a2"
+
+
+def two_streams(events, units, aheads):
+    """A section whose units use what two streams read: `rp2` and `rq2` read for `a2`."""
+
+    def use(unit, values):
+        assert [value.defining_op.attributes["bits"] for value in values] == [unit, unit]
+        events.seen.append(f"a{unit}")
+
+    streams = [events.stream(name, ahead) for name, ahead in zip("pq", aheads, strict=True)]
+    return Round(sections=[Section(units=units, use=use, streams=streams, fence_every=0)])
+
+
+def test_streams_have_distances_of_their_own(evaluate, events):
+    found = laid_out(evaluate, events, lambda _: two_streams(events, 3, (2, 0)))[0]
+    assert found == "rp0 rp1 rp2 rq0 a0 rq1 a1 rq2 a2"
+
+
+@pytest.mark.parametrize("ahead", range(6))
+def test_every_read_and_use_happens_once_and_as_far_ahead_as_it_can(evaluate, events, ahead):
+    seen = laid_out(evaluate, events, lambda _: two_streams(events, 4, (ahead, 5 - ahead)))[0].split()
+    assert sorted(seen) == sorted(f"{kind}{unit}" for kind in ("rp", "rq", "a") for unit in range(4))
+    for name, distance in (("p", ahead), ("q", 5 - ahead)):
+        for unit in range(4):
+            used = [event for event in seen[: seen.index(f"r{name}{unit}")] if event.startswith("a")]
+            assert len(used) == max(0, unit - distance)
+
+
+def test_a_section_without_units_is_nothing(evaluate, events):
+    assert laid_out(evaluate, events, lambda _: two_streams(events, 0, (1, 1)))[0] == ""
 
 
 def test_the_first_rounds_reads(evaluate, events):

@@ -54,11 +54,14 @@ class Spread:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Section:
-    """`units` units in order, `use` building each; a schedule fence closes every `fence_every` units, 0 for none."""
+    """`units` units in order, `use` building each on what every stream read for it, all values in order.
+
+    A schedule fence closes every `fence_every` units, 0 for none.
+    """
 
     units: int
     use: Use
-    stream: Stream
+    streams: Sequence[Stream]
     fence_every: int = 1
     spreads: Sequence[Spread] = ()
 
@@ -88,7 +91,8 @@ class Meeting:
 class Round:
     """Sections in order, and where the waves meet; None for a round without a barrier.
 
-    The first section's first reads are `carried` from the round before; those it does not carry stand at the start.
+    The first reads of the first section's first stream are `carried` from the round before; those it does not carry
+    stand at the start.
     `following` is what the next round reads first.
     """
 
@@ -114,8 +118,8 @@ class Round:
         Raises IRError where the barrier is asked for outside of `units_after`.
         """
         plan = _Plan.of(self)
-        pending: dict[tuple[int, int], Sequence[Value]] = {
-            (0, unit): values for unit, values in enumerate(self.carried)
+        pending: dict[tuple[int, int, int], Sequence[Value]] = {
+            (0, 0, unit): values for unit, values in enumerate(self.carried)
         }
         ahead: list[Sequence[Value]] = []
         for place, (number, unit) in enumerate(plan.units):
@@ -125,9 +129,10 @@ class Round:
                 if source is None:
                     ahead.append(self._following(wanted))
                 else:
-                    pending[source, wanted] = self.sections[source].stream.read(wanted)
+                    pending[*source, wanted] = self.sections[source[0]].streams[source[1]].read(wanted)
             section = self.sections[number]
-            section.use(unit, pending.pop((number, unit)))
+            read = [pending.pop((number, stream, unit)) for stream in range(len(section.streams))]
+            section.use(unit, [value for values in read for value in values])
             for job in plan.jobs[place]:
                 job()
             if section.fence_every and (unit + 1) % section.fence_every == 0:
@@ -162,20 +167,21 @@ def _stands(rotation: Rotation | None, stream: Stream, side: Side) -> bool:
     return rotation is None or stream.tile is None or rotation.reads_may_stand(stream.tile, side)
 
 
-def _uncarried(round_: Round, number: int) -> range:
-    """Return the units of a section whose reads are the round's own."""
-    return range(0 if number else len(round_.carried), round_.sections[number].units)
+def _uncarried(round_: Round, number: int, stream: int) -> range:
+    """Return the units of a section for which a stream's reads are the round's own."""
+    return range(0 if number or stream else len(round_.carried), round_.sections[number].units)
 
 
 def _legal(round_: Round, rotation: Rotation) -> tuple[int, int]:
     """Return the first and the last unit before which the waves may meet; one past the last unit is the end."""
     first, last, begin = 0, sum(section.units for section in round_.sections), 0
     for number, section in enumerate(round_.sections):
-        own, ahead = _uncarried(round_, number), section.stream.ahead
-        if own and not _stands(rotation, section.stream, PAST):
-            first = max(first, begin + own[-1] - ahead + 1, 1)
-        if own and not _stands(rotation, section.stream, BEFORE):
-            last = min(last, begin + own[0])
+        for place, stream in enumerate(section.streams):
+            own = _uncarried(round_, number, place)
+            if own and not _stands(rotation, stream, PAST):
+                first = max(first, begin + own[-1] - stream.ahead + 1, 1)
+            if own and not _stands(rotation, stream, BEFORE):
+                last = min(last, begin + own[0])
         if any(
             spread.jobs and spread.writes is not None and rotation.side_of_writes(spread.writes) == BEFORE
             for spread in section.spreads
@@ -193,7 +199,7 @@ class _Plan:
     """
 
     units: list[tuple[int, int]]
-    reads: list[list[tuple[int | None, int]]]
+    reads: list[list[tuple[tuple[int, int] | None, int]]]
     jobs: list[list[Job]]
     barrier: int
     following: int
@@ -203,13 +209,14 @@ class _Plan:
         units = [(number, unit) for number, section in enumerate(round_.sections) for unit in range(section.units)]
         total, meeting = len(units), _meeting_place(round_)
         rotation = None if round_.meeting is None else round_.meeting.rotation
-        reads: list[list[tuple[int | None, int]]] = [[] for _ in units]
+        reads: list[list[tuple[tuple[int, int] | None, int]]] = [[] for _ in units]
         jobs: list[list[Job]] = [[] for _ in range(total + 1)]
         begin = 0
         for number, section in enumerate(round_.sections):
-            earliest = 0 if _stands(rotation, section.stream, BEFORE) else meeting
-            for unit in _uncarried(round_, number):
-                reads[max(begin + unit - section.stream.ahead, earliest, 0)].append((number, unit))
+            for source, stream in enumerate(section.streams):
+                earliest = 0 if _stands(rotation, stream, BEFORE) else meeting
+                for unit in _uncarried(round_, number, source):
+                    reads[max(begin + unit - stream.ahead, earliest, 0)].append(((number, source), unit))
             end = begin + section.units
             for spread in section.spreads:
                 part = range(begin, end)

@@ -6,25 +6,23 @@ loop holds one tile in workgroup memory while the next is on its way in register
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import attrs
 
-from kinfolk.ir import build_kernel
 from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, control, convert, lanes
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
 from kinfolk.tile.reduction import in_lane
 from kinfolk.tile.softmax import OnlineSoftmax, RowState, mask_scores, scale_accumulators
-from kinfolk.tile.units import UnitSchedule
+from kinfolk.tile.state import branch, loop
 from kinfolk_mla.decode.epilogue import count_refused_pages, store_rows
-from kinfolk_mla.decode.geometry import Geometry
+from kinfolk_mla.decode.frame import build
 from kinfolk_mla.decode.keys import KeyTile
 from kinfolk_mla.decode.query import Query, load_query
 from kinfolk_mla.decode.scores import ScoreProduct
-from kinfolk_mla.decode.sequence import Arguments, Work
+from kinfolk_mla.decode.sequence import Work
 from kinfolk_mla.decode.values import ValueProduct
 
 if TYPE_CHECKING:
@@ -34,26 +32,7 @@ if TYPE_CHECKING:
 
 def emit_decode(spec: MlaDecodeSpec, arch: Arch) -> Kernel:
     """Build the kernel of `spec` from what `arch` has."""
-    geometry = Geometry.of(spec, arch)
-
-    def body(*parameters: Value) -> None:
-        work = Work.of(Arguments(*parameters), geometry)
-        loop = DecodeLoop.of(work, spec)
-
-        def attend() -> tuple[()]:
-            loop.run()
-            return ()
-
-        control.if_else(work.has_query, attend)
-
-    return build_kernel(
-        spec.symbol(),
-        spec.parameters(),
-        arch=arch,
-        block=geometry.threads,
-        attributes={"workgroups_per_cu": spec.workgroups_per_cu, "accumulators": "vgpr"},
-        body=body,
-    )
+    return build(spec, arch, "vgpr", lambda work: DecodeLoop.of(work, spec).run)
 
 
 @attrs.frozen(eq=False)
@@ -64,16 +43,6 @@ class Accumulated:
     row: RowState
     output: list[Value]
 
-    def values(self) -> list[Value]:
-        """Flatten, in the order `of` reads."""
-        return [self.refused, self.row.maximum, self.row.total, *self.output]
-
-    @classmethod
-    def of(cls, values: Sequence[Value]) -> Accumulated:
-        """Rebuild from flattened values."""
-        refused, maximum, total, *output = values
-        return cls(refused, RowState(maximum, total), output)
-
 
 @attrs.frozen(eq=False)
 class TileState:
@@ -82,16 +51,6 @@ class TileState:
     valid: Value
     following: Value
     accumulated: Accumulated
-
-    def values(self) -> list[Value]:
-        """Flatten, in the order `of` reads."""
-        return [self.valid, self.following, *self.accumulated.values()]
-
-    @classmethod
-    def of(cls, values: Sequence[Value]) -> TileState:
-        """Rebuild from flattened values."""
-        valid, following, *accumulated = values
-        return cls(valid, following, Accumulated.of(accumulated))
 
 
 @attrs.frozen(eq=False)
@@ -130,14 +89,8 @@ class DecodeLoop:
         control.barrier()
         nothing = Accumulated(zero, RowState.start(), self.values.start())
         start = TileState(first.rows, self.keys.pages.lookup(zero + 1), nothing)
-        carried = control.for_range(
-            0,
-            self.keys.pages.tiles,
-            1,
-            start.values(),
-            lambda tile, values: self._step(query, tile, TileState.of(values)).values(),
-        )
-        self._finish(TileState.of(carried).accumulated)
+        last = loop(0, self.keys.pages.tiles, start, lambda tile, state: self._step(query, tile, state))
+        self._finish(last.accumulated)
 
     def _finish(self, accumulated: Accumulated) -> None:
         def store() -> tuple[()]:
@@ -164,20 +117,15 @@ class DecodeLoop:
     def _attend_if_any_head(self, query: Query, state: TileState) -> Accumulated:
         if not self.work.geometry.idle_waves:
             return self._attend(query, state)
-        return Accumulated.of(
-            control.if_else(
-                self.work.wave_has_heads, lambda: self._attend(query, state).values(), state.accumulated.values
-            )
-        )
+        return branch(self.work.wave_has_heads, lambda: self._attend(query, state), lambda: state.accumulated)
 
     def _attend(self, query: Query, state: TileState) -> Accumulated:
         spec = self.spec
-        ahead = (spec.key_read_ahead, spec.query_read_ahead)
-        raw = self.scores.scores(query, UnitSchedule(ahead=ahead, fence_every=spec.fence_every))
+        raw = self.scores.scores(query, spec)
         scores, corrected = self._correct(state, raw)
         row, weights = self.softmax.weights(corrected.row, scores)
-        schedule = UnitSchedule(ahead=(spec.value_read_ahead,), fence_every=1)
-        return Accumulated(corrected.refused, row, self.values.accumulate(weights, corrected.output, schedule))
+        output = self.values.accumulate(weights, corrected.output, spec.value_read_ahead)
+        return Accumulated(corrected.refused, row, output)
 
     def _correct(self, state: TileState, scores: list[Value]) -> tuple[list[Value], Accumulated]:
         """In the rare case, mask the scores past the sequence and raise the maximum.
@@ -188,14 +136,10 @@ class DecodeLoop:
         partial = state.valid < self.spec.page_size
         exceeds = self.softmax.exceeds(before.row, in_lane(scores, arithmetic.fmax))
 
-        def correct() -> list[Value]:
+        def correct() -> tuple[list[Value], Accumulated]:
             masked = mask_scores(scores, self.scores.keys, state.valid)
             row, factor = self.softmax.raise_maximum(before.row, self.softmax.tile_maximum(masked))
             refused = before.refused + convert.zext(state.valid.eq(0), to=I32)
-            return [*masked, *Accumulated(refused, row, scale_accumulators(before.output, factor)).values()]
+            return masked, Accumulated(refused, row, scale_accumulators(before.output, factor))
 
-        def keep() -> list[Value]:
-            return [*scores, *before.values()]
-
-        result = control.if_else(lanes.any_lane(exceeds | partial), correct, keep, cold=True)
-        return list(result[: len(scores)]), Accumulated.of(result[len(scores) :])
+        return branch(lanes.any_lane(exceeds | partial), correct, lambda: (scores, before), cold=True)

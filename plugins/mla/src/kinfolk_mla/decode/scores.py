@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -13,10 +14,13 @@ from kinfolk.ir.value import Value
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import per_lane
-from kinfolk.tile.units import Unit, UnitSchedule, lay_out
+from kinfolk.tile.timeline import Round, Section, Stream
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_mla.decode.geometry import Geometry
 from kinfolk_mla.decode.query import Query, sections
+
+if TYPE_CHECKING:
+    from kinfolk_mla.spec import MlaDecodeSpec
 
 
 @attrs.frozen(eq=False)
@@ -39,12 +43,28 @@ class ScoreProduct:
         assert (key == key[:, :1] + steps).all()
         return cls(geometry, tile, starts, tuple(first + int(step) if step else first for step in steps))
 
-    def scores(self, query: Query, schedule: UnitSchedule) -> list[Value]:
+    def scores(self, query: Query, spec: MlaDecodeSpec) -> list[Value]:
         """Return this lane's raw scores, one per key of `keys`."""
         atom = self.geometry.score
         total = [constant(0.0, VectorType(F32, atom.shape.c.slots))]
-        units = [self._unit(query, position, *piece, total) for position, piece in enumerate(self._pieces())]
-        lay_out(units, schedule)
+        pieces = list(self._pieces())
+
+        def read(unit: int) -> list[Value]:
+            contraction, start, column = pieces[unit]
+            return [self.tile.load(start, contraction.width, column=column)]
+
+        def use(unit: int, operands: Sequence[Value]) -> None:
+            contraction, _, _ = pieces[unit]
+            key, head = (contraction.split(operand) for operand in operands)
+            for a, b in zip(key, head, strict=True):
+                total[0] = atom(a, b, total[0])
+
+        streams = (
+            Stream(read=read, ahead=spec.key_read_ahead),
+            Stream(read=lambda unit: [query.vector(unit)], ahead=spec.query_read_ahead),
+        )
+        products = Section(units=len(pieces), use=use, streams=streams, fence_every=spec.fence_every)
+        Round(sections=[products]).lay_out()
         return [vector.extract(total[0], index=slot) for slot in range(atom.shape.c.slots)]
 
     def _pieces(self) -> Iterator[tuple[Contraction, Value, int]]:
@@ -52,19 +72,3 @@ class ScoreProduct:
         for (contraction, first_column), start in zip(sections(self.geometry), self.starts, strict=True):
             for number in range(contraction.reads):
                 yield contraction, start, first_column + number * contraction.width
-
-    def _unit(
-        self, query: Query, position: int, contraction: Contraction, start: Value, column: int, total: list[Value]
-    ) -> Unit:
-        def read_key() -> list[Value]:
-            return [self.tile.load(start, contraction.width, column=column)]
-
-        def read_query() -> list[Value]:
-            return [query.vector(position)]
-
-        def use(operands: Sequence[Value]) -> None:
-            key, head = operands
-            for a, b in zip(contraction.split(key), contraction.split(head), strict=True):
-                total[0] = self.geometry.score(a, b, total[0])
-
-        return Unit((read_key, read_query), use)

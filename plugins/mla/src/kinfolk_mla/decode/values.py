@@ -12,8 +12,8 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.types import F32, VectorType
 from kinfolk.ir.value import Value
 from kinfolk.tile.narrow import narrow_weights
+from kinfolk.tile.timeline import Round, Section, Stream
 from kinfolk.tile.transposed import TransposedOperand
-from kinfolk.tile.units import Unit, UnitSchedule, lay_out
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_mla.decode.geometry import Geometry
 
@@ -43,23 +43,17 @@ class ValueProduct:
         zero = constant(0.0, VectorType(F32, self.geometry.value.shape.c.slots))
         return [zero] * (self.windows * self.operand.width)
 
-    def accumulate(
-        self, weights: Sequence[Value], accumulators: Sequence[Value], schedule: UnitSchedule
-    ) -> list[Value]:
-        """Return the accumulators with the tile's values added, weighted by this lane's f32 `weights`."""
+    def accumulate(self, weights: Sequence[Value], accumulators: Sequence[Value], ahead: int) -> list[Value]:
+        """Return the accumulators with the tile's values, read `ahead` units, added, weighted by f32 `weights`."""
         (step,) = self.geometry.steps
         operand_b = narrow_weights([weights[slot] for slot in step.slots], self.geometry.element)
         result = list(accumulators)
-        lay_out([self._unit(window, operand_b, result) for window in range(self.windows)], schedule)
-        return result
 
-    def _unit(self, window: int, operand_b: Value, result: list[Value]) -> Unit:
-        def read() -> list[Value]:
-            return self.operand.read(self.address, window)
-
-        def use(rows: Sequence[Value]) -> None:
+        def use(window: int, rows: Sequence[Value]) -> None:
             for number, fragment in enumerate(self.operand.fragments(rows)):
                 place = window * self.operand.width + number
                 result[place] = self.geometry.value(fragment, operand_b, result[place])
 
-        return Unit((read,), use)
+        stream = Stream(read=lambda window: self.operand.read(self.address, window), ahead=ahead)
+        Round(sections=[Section(units=self.windows, use=use, streams=(stream,))]).lay_out()
+        return result

@@ -7,13 +7,14 @@ from functools import reduce
 
 import attrs
 
-from kinfolk.ir.ops import arithmetic, control, convert, lanes, vector
+from kinfolk.ir.ops import arithmetic, convert, lanes, vector
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.layout import Step
 from kinfolk.tile.narrow import narrow_weights
 from kinfolk.tile.reduction import in_lane
 from kinfolk.tile.softmax import OnlineSoftmax, RowState, scale_accumulators
+from kinfolk.tile.state import branch
 from kinfolk.tile.timeline import Job
 from kinfolk_mla.decode.sequence import Work
 from kinfolk_mla.wide.ring import Pages
@@ -31,18 +32,6 @@ class Attended:
     scores: Sequence[Value]
     rows: Sequence[RowState]
     output: Sequence[Value]
-
-    def values(self) -> list[Value]:
-        """Flatten, in the order `again` reads."""
-        rows = [value for row in self.rows for value in (row.maximum, row.total)]
-        return [self.refused, *self.scores, *rows, *self.output]
-
-    def again(self, values: Sequence[Value]) -> Attended:
-        """Rebuild one of this shape from flattened values."""
-        refused, *rest = values
-        count, heads = len(self.scores), len(self.rows)
-        rows = [RowState(*rest[count + 2 * number :][:2]) for number in range(heads)]
-        return Attended(refused, rest[:count], rows, rest[count + 2 * heads :])
 
 
 @attrs.frozen(eq=False)
@@ -104,10 +93,7 @@ class Attention:
         rare = reduce(arithmetic.smin, valid) < self.work.geometry.spec.page_size
         for row, score in zip(now.rows, largest, strict=True):
             rare = rare | self.softmax.exceeds(row, score)
-        result = control.if_else(
-            lanes.any_lane(rare), lambda: self.raised(tile, now, valid).values(), now.values, cold=True
-        )
-        return now.again(result)
+        return branch(lanes.any_lane(rare), lambda: self.raised(tile, now, valid), lambda: now, cold=True)
 
     def raised(self, tile: Value, now: Attended, valid: Sequence[Value]) -> Attended:
         """Return the scores with -inf past `valid` keys of each page, rows under their larger maximum, accumulators

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import control
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
 from kinfolk.tile.slots import RoundSlots, round_of
 from kinfolk.tile.softmax import OnlineSoftmax, RowState
+from kinfolk.tile.state import loop
 from kinfolk.tile.timeline import Meeting, Round, Section, Spread, Stream, first_reads
 from kinfolk_mla.decode.epilogue import count_refused_pages
+from kinfolk_mla.decode.frame import build
 from kinfolk_mla.decode.sequence import Work
 from kinfolk_mla.wide.attend import Attended, Attention
 from kinfolk_mla.wide.direct import DirectRing
-from kinfolk_mla.wide.kernel import build
 from kinfolk_mla.wide.merge import Merge
 from kinfolk_mla.wide.ping_pong import PingPongLoop
 from kinfolk_mla.wide.ring import Incoming, naming_jobs
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def emit_grouped(spec: MlaGroupedSpec, arch: Arch) -> Kernel:
     """Build the kernel of `spec` from what `arch` has."""
     loop = GroupedLoop if spec.staging == "direct" else PingPongLoop
-    return build(spec, arch, lambda work: loop.of(work, spec).run)
+    return build(spec, arch, "either", lambda work: loop.of(work, spec).run)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -53,21 +53,6 @@ class GroupState:
     following: Sequence[Value]
     reads: Sequence[Value]
     attended: Attended
-
-    def values(self) -> list[Value]:
-        """Flatten, in the order `again` reads."""
-        return [self.slot, *self.rows, *self.following, *self.reads, *self.attended.values()]
-
-    def again(self, values: Sequence[Value]) -> GroupState:
-        """Rebuild a state of this one's shape from flattened values."""
-        slot, *rest = values
-
-        def take(like: Sequence[object]) -> list[Value]:
-            taken, rest[:] = rest[: len(like)], rest[len(like) :]
-            return taken
-
-        rows, following, reads = take(self.rows), take(self.following), take(self.reads)
-        return GroupState(slot=slot, rows=rows, following=following, reads=reads, attended=self.attended.again(rest))
 
 
 @attrs.frozen(eq=False)
@@ -93,14 +78,7 @@ class GroupedLoop:
         """Stage each group's first tile, walk the tiles, merge and store the rows."""
         start, groups = self._start(), self.spec.key_groups
         rounds = (self.ring.pages.tiles + (groups - 1)) // groups
-        carried = control.for_range(
-            0,
-            rounds,
-            1,
-            start.values(),
-            lambda number, now: self._step(self._tile(number), start.again(now)).values(),
-        )
-        attended = start.again(carried).attended
+        attended = loop(0, rounds, start, lambda number, now: self._step(self._tile(number), now)).attended
         count_refused_pages(self.work, attended.refused)
         merge = Merge(self.work, self.attention.softmax, self.values.operand, self.ring.latent.buffer)
         merge.store(attended.rows, attended.output)
@@ -142,7 +120,7 @@ class GroupedLoop:
                 Section(
                     units=self.scores.units,
                     use=self.scores.use(total),
-                    stream=self._key_stream(state.slot),
+                    streams=(self._key_stream(state.slot),),
                     fence_every=self.spec.fence_every,
                     spreads=(Spread(jobs=staging, end=0.6, writes=1),),
                 )
@@ -163,7 +141,7 @@ class GroupedLoop:
                 Section(
                     units=self.values.units,
                     use=self.values.use(weights, output),
-                    stream=value_stream,
+                    streams=(value_stream,),
                     fence_every=1,
                 )
             ],

@@ -17,6 +17,7 @@ from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.slots import RoundSlots, round_of
 from kinfolk.tile.softmax import OnlineSoftmax, RowState
+from kinfolk.tile.state import loop
 from kinfolk.tile.timeline import Job, Meeting, Round, Section, Spread, Stream, first_reads
 from kinfolk_mla.decode.epilogue import count_refused_pages
 from kinfolk_mla.decode.sequence import Work
@@ -50,27 +51,6 @@ class HalfState:
     reads: Sequence[Value]
     attended: Attended
 
-    def values(self) -> list[Value]:
-        """Flatten, in the order `again` reads."""
-        return [self.slot, *self.rows, *self.following, *self.loaded, *self.reads, *self.attended.values()]
-
-    def again(self, values: Sequence[Value]) -> HalfState:
-        """Rebuild a state of this one's shape from flattened values."""
-        slot, *rest = values
-
-        def take(like: Sequence[object]) -> list[Value]:
-            taken, rest[:] = rest[: len(like)], rest[len(like) :]
-            return taken
-
-        return HalfState(
-            slot=slot,
-            rows=take(self.rows),
-            following=take(self.following),
-            loaded=take(self.loaded),
-            reads=take(self.reads),
-            attended=self.attended.again(rest),
-        )
-
 
 @attrs.frozen(eq=False)
 class PingPongLoop:
@@ -98,14 +78,12 @@ class PingPongLoop:
         """
         start, groups = self._start(), self.spec.key_groups
         rounds = (self.ring.pages.tiles + (groups - 1)) // groups
-        carried = control.for_range(
+        attended = loop(
             0,
             arithmetic.smax(rounds, constant(1, I32)),
-            1,
-            start.values(),
-            lambda number, now: self._step(number * groups + self.work.group, start.again(now)).values(),
-        )
-        attended = start.again(carried).attended
+            start,
+            lambda number, now: self._step(number * groups + self.work.group, now),
+        ).attended
         self._in_group(0, list, list)
         count_refused_pages(self.work, attended.refused)
         merge = Merge(self.work, self.attention.softmax, self.values.operand, self.ring.latent.buffer)
@@ -178,7 +156,7 @@ class PingPongLoop:
                 Section(
                     units=self.scores.units,
                     use=self.scores.use(total),
-                    stream=self._key_stream(state.slot),
+                    streams=(self._key_stream(state.slot),),
                     fence_every=self.spec.fence_every,
                     spreads=(Spread(jobs=staging, writes=1),),
                 )
@@ -201,7 +179,7 @@ class PingPongLoop:
                 Section(
                     units=self.values.units,
                     use=self.values.use(weights, output),
-                    stream=stream,
+                    streams=(stream,),
                     fence_every=1,
                     spreads=(Spread(jobs=staging, end=0.83, writes=1),),
                 )

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import control
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
 from kinfolk.tile.slots import RoundSlots, round_of
 from kinfolk.tile.softmax import OnlineSoftmax, RowState
+from kinfolk.tile.state import loop
 from kinfolk.tile.timeline import Job, Meeting, Round, Section, Spread, Stream, first_reads
 from kinfolk_mla.decode.epilogue import count_refused_pages, store_rows
+from kinfolk_mla.decode.frame import build
 from kinfolk_mla.decode.sequence import Work
 from kinfolk_mla.wide.attend import Attended, Attention
 from kinfolk_mla.wide.direct import DirectRing
-from kinfolk_mla.wide.kernel import build
 from kinfolk_mla.wide.ring import Incoming, Ring, Staged
 from kinfolk_mla.wide.scores import ScoreUnits
 from kinfolk_mla.wide.spec import KEYS, VALUES
@@ -40,7 +40,7 @@ RINGS: Final[Mapping[str, Callable[[Work, int], Ring]]] = {"registers": Register
 
 def emit_pipelined(spec: MlaPipelinedSpec, arch: Arch) -> Kernel:
     """Build the kernel of `spec` from what `arch` has."""
-    return build(spec, arch, lambda work: PipelinedLoop.of(work, spec).run)
+    return build(spec, arch, "either", lambda work: PipelinedLoop.of(work, spec).run)
 
 
 @attrs.frozen(eq=False)
@@ -66,14 +66,7 @@ class PipelinedLoop:
     def run(self) -> None:
         """Fill the pipeline, walk the tiles, store the rows."""
         start = self._start()
-        carried = control.for_range(
-            0,
-            self.ring.pages.tiles,
-            1,
-            start.values(),
-            lambda tile, now: self._step(tile, start.again(now)).values(),
-        )
-        attended = start.again(carried).attended
+        attended = loop(0, self.ring.pages.tiles, start, self._step).attended
         self.ring.drain()
         count_refused_pages(self.work, attended.refused)
         count = self.values.accumulators
@@ -146,7 +139,7 @@ class PipelinedLoop:
         return Section(
             units=self.scores.units,
             use=self.scores.use(total),
-            stream=self._key_stream(slot),
+            streams=(self._key_stream(slot),),
             fence_every=self.spec.fence_every,
             spreads=spreads,
         )
@@ -157,7 +150,9 @@ class PipelinedLoop:
         return Section(
             units=self.values.units,
             use=self.values.use(weights, output),
-            stream=Stream(read=self.values.reads(slots.ahead(VALUES)), ahead=self.spec.value_read_ahead, tile=VALUES),
+            streams=(
+                Stream(read=self.values.reads(slots.ahead(VALUES)), ahead=self.spec.value_read_ahead, tile=VALUES),
+            ),
             fence_every=1,
             spreads=(*staged.beside_values, Spread(jobs=largest, end=0.8)),
         )

@@ -26,26 +26,3 @@ class State:
     loaded: Sequence[Value]
     reads: Sequence[Value]
     attended: Attended
-
-    def values(self) -> list[Value]:
-        """Flatten, in the order `again` reads."""
-        named = [*self.next_rows, *self.staged_rows, *self.following]
-        return [self.slot, *named, *self.loaded, *self.reads, *self.attended.values()]
-
-    def again(self, values: Sequence[Value]) -> State:
-        """Rebuild a state of this one's shape from flattened values."""
-        slot, *rest = values
-
-        def take(like: Sequence[object]) -> list[Value]:
-            taken, rest[:] = rest[: len(like)], rest[len(like) :]
-            return taken
-
-        return State(
-            slot=slot,
-            next_rows=take(self.next_rows),
-            staged_rows=take(self.staged_rows),
-            following=take(self.following),
-            loaded=take(self.loaded),
-            reads=take(self.reads),
-            attended=self.attended.again(rest),
-        )

@@ -1,4 +1,4 @@
-"""The frame of a kernel with 32 heads a wave."""
+"""The frame of every decode kernel."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from kinfolk_mla.decode.sequence import Arguments, Work
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
+    from kinfolk_mla.spec import MlaDecodeSpec
     from kinfolk_mla.wide.spec import MlaWideSpec
 
 
-def build(spec: MlaWideSpec, arch: Arch, loop: Callable[[Work], Callable[[], None]]) -> Kernel:
-    """Build the kernel whose `loop` is set up for all workgroups and run where a sequence has a query."""
+def build(
+    spec: MlaDecodeSpec | MlaWideSpec, arch: Arch, accumulators: str, loop: Callable[[Work], Callable[[], None]]
+) -> Kernel:
+    """Build the kernel whose `loop` is set up for all workgroups and run where a sequence has a query.
+
+    `accumulators`: which registers they may be in, by the attribute of that name.
+    """
     geometry = Geometry.of(spec, arch)
 
     def body(*parameters: Value) -> None:
@@ -35,6 +41,6 @@ def build(spec: MlaWideSpec, arch: Arch, loop: Callable[[Work], Callable[[], Non
         spec.parameters(),
         arch=arch,
         block=geometry.threads,
-        attributes={"workgroups_per_cu": spec.workgroups_per_cu, "accumulators": "either"},
+        attributes={"workgroups_per_cu": spec.workgroups_per_cu, "accumulators": accumulators},
         body=body,
     )
