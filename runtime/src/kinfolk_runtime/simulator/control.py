@@ -80,7 +80,9 @@ def loop(
         return rounds
 
     def go_back(w: Wave, edges: int) -> None:
-        """Count back edges of the workgroup since its waves last met."""
+        """Count back edges of the workgroup since its waves last met; a limit of the run is reached before theirs."""
+        if w.group.round_limit is not None and w.group.round_limit <= MOST_BACK_EDGES:
+            return
         w.group.back_edges += edges
         if w.group.back_edges > MOST_BACK_EDGES and "sync" in w.group.sanitize:
             w.fail(

@@ -77,6 +77,8 @@ def mutant_classes(kernel: Kernel, operators: Iterable[Operator] = OPERATORS) ->
             continue
         site = Site(operation.name, operation.location)
         for operator in offered:
+            if operator.marginal and operation in around.rare:
+                continue
             for change in operator.changes(operation, around):
                 mutant = Mutant(operator, site, number, change, kernel, operation)
                 found.setdefault((operator.name, site), []).append(mutant)

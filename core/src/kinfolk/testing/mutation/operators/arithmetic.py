@@ -51,6 +51,8 @@ _OPPOSITE_EXTREMES: Final = _pairs(("smin", "smax"), ("umin", "umax"), ("fmin", 
 _OPPOSITE_SUMS: Final = _pairs(("add", "sub"), ("fadd", "fsub"))
 _OTHER_BITWISE: Final = {**_pairs(("and", "or"), ("shl", "lshr")), CORE_OPS["core.xor"]: CORE_OPS["core.or"]}
 _OTHER_EXTENSION: Final = _pairs(("sext", "zext"))
+_LARGE: Final = 4096
+"""An integer from here on is no count: of a mask or a rounding, one more is nothing."""
 _TERMS: Final = (arithmetic.add, arithmetic.fadd)
 _FACTORS: Final = (arithmetic.mul, arithmetic.fmul)
 _CLAMPS: Final = tuple(_OPPOSITE_EXTREMES)
@@ -122,7 +124,8 @@ def _dropped_selects(op: Operation, around: Surroundings) -> Iterator[Change]:
 
 
 def _constants(op: Operation, around: Surroundings) -> Iterator[Change]:
-    if not isinstance(op.definition.meaning, LaneFunction):
+    meaning = op.definition.meaning
+    if not isinstance(meaning, LaneFunction) or meaning.form != "elementwise":  # others only move it
         return
     for number, value in enumerate(op.operands):
         bits = constant_bits(value)
@@ -139,11 +142,14 @@ def _bits(place: Place, value: Value, *, bits: int) -> Value:
 
 
 def _near(bits: int, type_: DataType) -> Iterator[tuple[str, int]]:
-    """Yield constants near one: an integer one more and one less, a float one more or doubled."""
+    """Yield constants near one: a small integer one more and one less, a large one doubled and halved, a float doubled
+    or, where it is 0, one more.
+    """
     element = element_type(type_)
     if element.kind == "int":
         signed = bits - (1 << element.bits) if element.bits > 1 and bits >> (element.bits - 1) else bits
-        for other in dict.fromkeys(((bits + 1) % (1 << element.bits), (bits - 1) % (1 << element.bits))):
+        near = (signed + 1, signed - 1) if abs(signed) < _LARGE else (signed * 2, signed // 2)
+        for other in dict.fromkeys(each % (1 << element.bits) for each in near):
             shown = other - (1 << element.bits) if element.bits > 1 and other >> (element.bits - 1) else other
             yield f"{signed} -> {shown}", other
     elif element.name == "f32":
@@ -174,7 +180,7 @@ def _narrow_products(op: Operation, around: Surroundings) -> Iterator[Change]:
 
     def narrow(place: Place) -> Sequence[Value]:
         parts = [place.build(convert.trunc, (value,), {"to": I32})[0] for value in place.operands]
-        product = place.build(arithmetic.mul, parts)
+        product = place.build(arithmetic.mul, parts, {"nsw": True})
         return place.build(convert.sext, product, {"to": I64})
 
     yield Change("computed in 32 bits", narrow)
@@ -197,12 +203,12 @@ def _with_attribute(place: Place, *, name: str, value: Attribute) -> Sequence[Va
 
 
 OPERATORS: Sequence[Operator] = (
-    Operator("comparison", "a comparison is wrong at equality, or the opposite", _comparisons),
+    Operator("comparison", "a comparison is wrong at equality, or the opposite", _comparisons, marginal=True),
     Operator("min_max", "a minimum is a maximum", _replaced(_OPPOSITE_EXTREMES)),
     Operator("dropped_clamp", "a bound by minimum or maximum is left out", _either(_CLAMPS)),
     Operator("select_arms", "a selection has its arms exchanged", _select_arms),
     Operator("dropped_select", "a selection always takes one arm, as without its mask", _dropped_selects),
-    Operator("constant", "a constant is one off, or twice what it should be", _constants),
+    Operator("constant", "a constant is one off, or twice what it should be", _constants, marginal=True),
     Operator("add_sub", "a sum is a difference", _replaced(_OPPOSITE_SUMS)),
     Operator("bitwise", "another operation on bits", _replaced(_OTHER_BITWISE)),
     Operator("dropped_term", "a sum lacks a term", _dropped_terms),

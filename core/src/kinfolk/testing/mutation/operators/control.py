@@ -13,6 +13,7 @@ from kinfolk.testing.mutation.operators.declare import (
     Operator,
     Surroundings,
     dropped,
+    is_cold,
     is_control,
     operand_replaced,
     operands_swapped,
@@ -65,9 +66,11 @@ def _conditions(op: Operation, around: Surroundings) -> Iterator[Change]:
 
 
 def _guards(op: Operation, around: Surroundings) -> Iterator[Change]:
-    if is_control(op, "if"):
+    if not is_control(op, "if"):
+        return
+    if not is_cold(op):  # which may be taken at any time
         yield Change("its first side is always taken", operand_replaced(0, lambda place, _: place.bits(1, I1)))
-        yield Change("its first side is never taken", operand_replaced(0, lambda place, _: place.bits(0, I1)))
+    yield Change("its first side is never taken", operand_replaced(0, lambda place, _: place.bits(0, I1)))
 
 
 def _uninitialised(op: Operation, around: Surroundings) -> Iterator[Change]:

@@ -29,10 +29,14 @@ class Change:
 
 @attrs.frozen(eq=False)
 class Surroundings:
-    """A kernel, and for each of its operations the region in which it stands and its place there."""
+    """A kernel, and for each of its operations the region in which it stands and its place there.
+
+    `rare` are the operations that decide nothing but whether a cold branch is taken.
+    """
 
     kernel: Kernel
     places: Mapping[Operation, tuple[Region, int]]
+    rare: frozenset[Operation]
 
     @classmethod
     def of(cls, kernel: Kernel) -> Surroundings:
@@ -44,7 +48,7 @@ class Surroundings:
             for number, op in enumerate(region.operations):
                 places[op] = (region, number)
                 regions += op.regions
-        return cls(kernel, places)
+        return cls(kernel, places, _deciding_cold_branches(kernel))
 
     def before(self, op: Operation) -> Iterator[Operation]:
         """Yield the operations before `op` in its region, the nearest first."""
@@ -52,16 +56,42 @@ class Surroundings:
         return reversed(region.operations[:number])
 
 
+def is_cold(op: Operation) -> bool:
+    """Whether an operation is a branch whose first side is rarely taken: the other one is a short cut past it."""
+    return is_control(op, "if") and op.attributes.get("cold") is True
+
+
+def _deciding_cold_branches(kernel: Kernel) -> frozenset[Operation]:
+    ops = list(kernel.walk())
+    users: dict[Value, list[Operation]] = {}
+    for op in ops:
+        for operand in op.operands:
+            users.setdefault(operand, []).append(op)
+    found: set[Operation] = set()
+    for op in reversed(ops):
+        if op.regions or not op.results or {"writes", "barrier"} & op.definition.effects:
+            continue
+        using = [user for value in op.results for user in users.get(value, ())]
+        if using and all(user in found or is_cold(user) for user in using):
+            found.add(op)
+    return frozenset(found)
+
+
 Changes = Callable[[Operation, Surroundings], Iterator[Change]]
 
 
 @attrs.frozen
 class Operator:
-    """A kind of mistake. `changes` yields each way of making it at an operation, none where it does not apply."""
+    """A kind of mistake. `changes` yields each way of making it at an operation, none where it does not apply.
+
+    One that is `marginal` only moves where a line is drawn. That a cold branch is taken a little more or less often
+    is no mistake but a choice between two right ways: a marginal operator leaves alone what decides nothing else.
+    """
 
     name: str
     about: str
     changes: Changes
+    marginal: bool = False
 
 
 def operand_replaced(number: int, make: Callable[[Place, Value], Value]) -> Edit:
