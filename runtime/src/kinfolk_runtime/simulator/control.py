@@ -37,6 +37,14 @@ def meeting_place(op: Operation) -> Hashable:
     return op.attributes.get("place", op)
 
 
+def _go_round(w: Wave, op: Operation) -> None:
+    """Count a further round against the limit of the run."""
+    group = w.group
+    group.rounds += 1
+    if group.round_limit is not None and group.rounds > group.round_limit:
+        w.fail(op, "limit", past_the_limit(group.round_limit))
+
+
 def past_the_limit(round_limit: int) -> str:
     """Return what a workgroup does whose loops take more rounds than the run allows."""
     return (
@@ -93,13 +101,6 @@ def loop(
                 f"are meant, run without the sanitizer sync",
             )
 
-    def go_round(w: Wave) -> None:
-        """Count a further round against the limit of the run."""
-        group = w.group
-        group.rounds += 1
-        if group.round_limit is not None and group.rounds > group.round_limit:
-            w.fail(op, "limit", past_the_limit(group.round_limit))
-
     def enter(w: Wave, index: int, values: list[Any]) -> None:
         r = w.registers
         r[counter] = np.array([[index]], np.int32).view(np.uint32)
@@ -118,7 +119,7 @@ def loop(
             go_back(w, len(rounds) - 1)
         for index in rounds:
             if index != rounds[0]:
-                go_round(w)
+                _go_round(w, op)
             enter(w, index, values)
             for step in tail:
                 step(w)
@@ -132,7 +133,7 @@ def loop(
         for index in rounds:
             if index != rounds[0]:
                 go_back(w, 1)
-                go_round(w)
+                _go_round(w, op)
             enter(w, index, values)
             yield from run(segments, tail, w)
             values = [r[slot] for slot in yields]
