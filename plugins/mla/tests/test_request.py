@@ -8,6 +8,7 @@ import pytest
 
 from kinfolk.fields import FieldTypeError, FieldValueError
 from kinfolk.request import launch_names
+from kinfolk_mla.decode.plan import BINDINGS
 from kinfolk_mla.request import MlaRequest
 
 GIVEN = {
@@ -110,3 +111,11 @@ def test_the_queries_fit_the_sequences(total_q, taken):
 
 def test_a_batch_without_queries_is_a_request():
     assert request(total_q=0, max_seqlen_q=0).total_q == 0
+
+
+def test_there_is_one_key_head_by_construction():
+    """No field counts key heads, and neither part of the cache has an axis of them."""
+    assert [field.name for field in attrs.fields(MlaRequest) if "head" in field.name] == ["num_heads"]
+    axes = {binding.name: [str(axis.extent) for axis in binding.shape] for binding in BINDINGS}
+    assert axes["c_kv"] == ["num_pages", "page_size", "kv_lora_rank"]
+    assert axes["k_rope"] == ["num_pages", "page_size", "rope_dim"]

@@ -1,0 +1,25 @@
+"""Which pages are served, on every candidate; others are refused by name."""
+
+import pytest
+from mla_requests import asking
+from mla_toy_arch import arch
+
+from kinfolk_mla.decode.candidate import DECODE
+from kinfolk_mla.wide.plan import GROUPED, PIPELINED
+
+SERVED = (16,)
+HEADS = {"mla.decode": 32, "mla.grouped": 64, "mla.pipelined": 128}
+
+
+@pytest.mark.parametrize("candidate", [DECODE, GROUPED, PIPELINED], ids=lambda candidate: candidate.name)
+@pytest.mark.parametrize("page_size", [1, 2, 8, 15, 16, 17, 24, 32, 48, 64, 128, 256, 480])
+def test_a_page_size_is_served_or_refused_by_name(candidate, page_size):
+    heads = HEADS[candidate.name]
+    request = asking(num_heads=heads, num_seqs=2, max_seqlen_k=100)(page_size=page_size)
+    found = candidate.unmet(candidate.capability, request, arch())
+    if page_size in SERVED:
+        assert found == ()
+    else:
+        [refusal] = found
+        assert (refusal.code, refusal.value) == (f"{candidate.name}.page_size", page_size)
+        assert all(str(size) in refusal.limit and str(size) in refusal.remedy for size in SERVED)
