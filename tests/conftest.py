@@ -29,9 +29,6 @@ def _importable(name: str) -> None:
         spec.loader.exec_module(sys.modules[name])
 
 
-_importable("op_cases")
-
-
 @pytest.fixture(scope="session")
 def root() -> Path:
     """Return the root of the checkout."""

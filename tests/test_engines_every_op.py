@@ -12,7 +12,6 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from op_cases import Case, bits_of, cases
 
 from kinfolk.errors import IRError, SimulationError
 from kinfolk.ir import build_kernel, constant
@@ -38,6 +37,7 @@ from kinfolk.ir.types import (
 )
 from kinfolk.parameters import Parameter
 from kinfolk.plugins.loading import load
+from kinfolk.testing.op_cases import Case, bits_of, cases
 from kinfolk_runtime.simulator import Simulator
 
 pytestmark = pytest.mark.needs("gfx942", "gfx950")

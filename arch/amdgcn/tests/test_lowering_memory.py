@@ -8,9 +8,9 @@ import attrs
 import pytest
 from lowered import WAVE64, at, instructions, kernel, pointer
 
-from kinfolk.ir import constant
+from kinfolk.ir import build_kernel, constant
 from kinfolk.ir.ops import arithmetic, control, lanes, memory, vector
-from kinfolk.ir.types import BF16, F16, F32, F64, I32
+from kinfolk.ir.types import BF16, F16, F32, F64, I1, I32
 from kinfolk.parameters import Parameter
 
 
@@ -165,3 +165,17 @@ def test_nothing_is_scheduled_across_a_schedule_fence(llvm):
     assert order(module) == ["global", "v", "global"]
     free = attrs.evolve(module, text=module.text.replace("  call void @llvm.amdgcn.sched.barrier(i32 0)\n", ""))
     assert order(free) == ["global", "global", "v"]
+
+
+@pytest.mark.compile
+def test_a_truth_has_a_byte_in_memory(llvm):
+    """LLVM packs a vector of i1 into bits; the IR, and both engines, give each a byte."""
+    parameters = [pointer("x", I1, "read"), pointer("y", I1, "write")]
+
+    def body(x, y):
+        memory.store(y, memory.load(x, count=4, alignment=4), alignment=4)
+
+    module = WAVE64.lower(build_kernel("k", parameters, arch=WAVE64, block=64, body=body), None, 22)
+    code = "\n".join(instructions(llvm.assembly(module)))
+    assert re.search(r"(global|s)_load_dword |s_load_dword ", code)
+    assert re.search(r"global_store_dword ", code)

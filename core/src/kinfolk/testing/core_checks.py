@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kinfolk.testing.arch_checks import atoms, facts, lowerings, no_atoms, roles
 from kinfolk.testing.check import Check
 from kinfolk.testing.field_checks import strict_types
 from kinfolk.testing.limit_checks import limits, refusals
@@ -11,6 +12,31 @@ from kinfolk.testing.purity_checks import purity
 from kinfolk.testing.space_checks import analyses, determinism, identity, spec_space
 
 CHECKS: Final = (
+    Check(
+        name="arch_facts",
+        proves="every fact is a number, flag or word that expressions read; an unknown one says which there are",
+        of="arch",
+        run=facts,
+    ),
+    Check(
+        name="arch_atoms",
+        proves="lane maps of matrix atoms hold every element of A, B and C, each equally often",
+        of="arch",
+        run=atoms,
+        applies=no_atoms,
+    ),
+    Check(
+        name="arch_roles",
+        proves="each role gives an op of the arch, or an error that says what there is instead",
+        of="arch",
+        run=roles,
+    ),
+    Check(
+        name="arch_ops",
+        proves="every op is lowered for every type it takes, by every flavor, or says what to use instead",
+        of="arch",
+        run=lowerings,
+    ),
     Check(
         name="strict_types",
         proves="every field of request and specs takes exactly its type and range, and says so",

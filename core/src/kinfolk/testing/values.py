@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -57,7 +58,14 @@ def kind_of(field: Attribute, example: object) -> type:
         case TupleOf():
             return tuple
         case _:
-            return cast("Any", type)(example)
+            return annotated(field) or cast("Any", type)(example)
+
+
+def annotated(field: Attribute) -> type | None:
+    """Return the plain type that a field's annotation begins with; None for another."""
+    plain: dict[str, type] = {kind.__name__: kind for kind in (bool, int, float, str, tuple)}
+    word = re.match(r"\w+", getattr(field.type, "__name__", str(field.type)))
+    return plain.get(word[0]) if word else None
 
 
 def takes_none(field: Attribute) -> bool:
@@ -156,7 +164,8 @@ def pool(owner: type, field: Attribute, numbers: Iterable[Any]) -> list[Any]:
         case ExactBool():
             found += [True, False]
         case _:
-            found += [*numbers, *SMALL, True, False, "name", 1.0, ()]
+            every = [*numbers, *SMALL, True, False, "name", 1.0, ()]
+            found += [value for value in every if annotated(field) in (None, type(value))]
     found += [field.default] if field.default is not attrs.NOTHING else []
     if isinstance(field.validator, Optional):
         found.append(None)

@@ -55,6 +55,12 @@ def _binding(subject: Subject) -> Outcome:
     return binding(subject)
 
 
+def _mutation(subject: Subject) -> Outcome:
+    from kinfolk_runtime.conformance.mutants import mutation
+
+    return mutation(subject)
+
+
 CHECKS: Final = (
     Check(
         name="compile",
@@ -92,5 +98,12 @@ CHECKS: Final = (
         proves="a tensor of a wrong type, shape, stride, alignment or place, missing, extra or shared, is refused",
         needs="simulate",
         run=_binding,
+    ),
+    Check(
+        name="mutation",
+        proves="mistakes put into kernels are noticed by scenarios, sanitizers or analyses, or change no code",
+        level="full",
+        needs="simulate",
+        run=_mutation,
     ),
 )

@@ -207,17 +207,21 @@ def engines(subject: Subject) -> Outcome:
     return found.outcome()
 
 
-def _small_scenarios(subject: Subject) -> Iterator[tuple[Request, Scenario]]:
-    """Yield the scenarios of the smallest requests of every candidate: the reference engine takes its time."""
+def smallest_requests(subject: Subject) -> Iterator[Request]:
+    """Yield the smallest requests of every candidate: one, three at level full."""
     for candidate in subject.requests.candidates:
         bases = [(_bytes_of(subject, candidate, each), each) for each in subject.requests.bases(candidate)]
-        for _, request in sorted(bases, key=lambda pair: pair[0])[: 3 if subject.full else 1]:
-            offered = Fitting.of(
-                subject.composed, subject.composed.scenarios(request), subject.flavor_name, sparse=False
-            )
-            for scenario in offered.scenarios:
-                if needed_bytes(offered.plans[scenario.name]) <= _most(subject):
-                    yield request, scenario
+        yield from (request for _, request in sorted(bases, key=lambda pair: pair[0])[: 3 if subject.full else 1])
+
+
+def _small_scenarios(subject: Subject) -> Iterator[tuple[Request, Scenario]]:
+    """Yield the scenarios of the smallest requests: the reference engine takes its time."""
+    for request in smallest_requests(subject):
+        scenarios = subject.composed.scenarios(request)
+        offered = Fitting.of(subject.composed, scenarios, subject.flavor_name, sparse=False)
+        for scenario in offered.scenarios:
+            if needed_bytes(offered.plans[scenario.name]) <= _most(subject):
+                yield request, scenario
 
 
 def _bytes_of(subject: Subject, candidate: Candidate, request: Request) -> int:

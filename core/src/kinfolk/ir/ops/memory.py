@@ -11,8 +11,11 @@ from kinfolk.ir.meaning import MemoryAccess
 from kinfolk.ir.op import AttributeDef, LlvmWriter, OpDef, effects
 from kinfolk.ir.ops.declare import BY_TARGET, CORE_OPS
 from kinfolk.ir.types import (
+    I1,
+    I8,
     I32,
     BufferType,
+    DataType,
     ScalarType,
     Type,
     VectorType,
@@ -20,6 +23,7 @@ from kinfolk.ir.types import (
     component_count,
     element_type,
     vector,
+    with_element,
 )
 from kinfolk.ir.value import Operation, Value
 
@@ -51,6 +55,29 @@ def _fits(value: Type, element: ScalarType) -> None:
     rules.expect(
         isinstance(value, (ScalarType, VectorType)) and element_type(value) == element, f"stores {element}, got {value}"
     )
+
+
+def _in_memory(w: LlvmWriter, type_: DataType) -> str:
+    """Return the type that memory holds for another: a byte for each i1, which LLVM would pack in a vector."""
+    return w.type(with_element(type_, I8) if element_type(type_) == I1 else type_)
+
+
+def _read(w: LlvmWriter, result: Value, rest: str) -> None:
+    type_ = rules.data(result.type, "the result")
+    held = _in_memory(w, type_)
+    if element_type(type_) != I1:
+        w.define(result, f"load {held}, {rest}")
+    else:
+        loaded = w.fresh(f"load {held}, {rest}")
+        w.define(result, f"trunc {held} {loaded} to {w.type(type_)}")
+
+
+def _write(w: LlvmWriter, value: Value, rest: str) -> None:
+    type_ = rules.data(value.type, "the value")
+    held, typed = _in_memory(w, type_), w.typed(value)
+    if element_type(type_) == I1:
+        typed = f"{held} {w.fresh(f'zext {typed} to {held}')}"
+    w.emit(f"store {typed}, {rest}")
 
 
 def _offset_rule(types: tuple[Type, ...], _: Mapping[str, Any]) -> tuple[Type, ...]:
@@ -88,7 +115,7 @@ def _lower_load(w: LlvmWriter, op: Operation) -> None:
     (pointer,), (result,) = op.operands, op.results
     suffix = ", !invariant.load !0" if op.attributes["invariant"] else ""
     alignment = alignment_of(op, element_type(pointer.type))
-    w.define(result, f"load {w.type(result.type)}, {w.typed(pointer)}, align {alignment}{suffix}{w.kind_of_memory(op)}")
+    _read(w, result, f"{w.typed(pointer)}, align {alignment}{suffix}{w.kind_of_memory(op)}")
 
 
 load = CORE_OPS.register(
@@ -116,7 +143,7 @@ def _store_rule(types: tuple[Type, ...], attributes: Mapping[str, Any]) -> tuple
 def _lower_store(w: LlvmWriter, op: Operation) -> None:
     pointer, value = op.operands
     alignment = alignment_of(op, element_type(pointer.type))
-    w.emit(f"store {w.typed(value)}, {w.typed(pointer)}, align {alignment}{w.kind_of_memory(op)}")
+    _write(w, value, f"{w.typed(pointer)}, align {alignment}{w.kind_of_memory(op)}")
 
 
 STORE = CORE_OPS.register(
@@ -193,6 +220,7 @@ def _view(type_: Type) -> ViewType:
 def _view_load_rule(types: tuple[Type, ...], attributes: Mapping[str, Any]) -> tuple[Type, ...]:
     element = _view(types[0]).element
     rules.index(types[1])
+    rules.expect(element != I1, "loads whole bytes, view i8 in place of i1")
     result = vector(element, attributes["count"])
     rules.expect(result.bytes in (2, 4, 8, 16), f"loads 2, 4, 8 or 16 bytes, got {result} of {result.bytes}")
     return (result,)
@@ -221,6 +249,7 @@ number, it is negative itself, for hardware may add the constant last.
 def _view_store_rule(types: tuple[Type, ...], _: Mapping[str, Any]) -> tuple[Type, ...]:
     element = _view(types[0]).element
     rules.index(types[1])
+    rules.expect(element != I1, "stores whole bytes, view i8 in place of i1")
     _fits(types[2], element)
     rules.expect(
         rules.data(types[2], "the value").bytes in (2, 4, 8, 16), f"stores 2, 4, 8 or 16 bytes, got {types[2]}"
@@ -289,7 +318,7 @@ def buffer_address(w: LlvmWriter, op: Operation, buffer: Value, index: Value) ->
 def _lower_workgroup_load(w: LlvmWriter, op: Operation) -> None:
     (result,) = op.results
     alignment, address = alignment_of(op, element_type(op.operands[0].type)), buffer_address(w, op, *op.operands)
-    w.define(result, f"load {w.type(result.type)}, {address}, align {alignment}{w.kind_of_memory(op)}")
+    _read(w, result, f"{address}, align {alignment}{w.kind_of_memory(op)}")
 
 
 workgroup_load = CORE_OPS.register(
@@ -318,7 +347,7 @@ def _workgroup_store_rule(types: tuple[Type, ...], attributes: Mapping[str, Any]
 def _lower_workgroup_store(w: LlvmWriter, op: Operation) -> None:
     buffer, index, value = op.operands
     alignment, address = alignment_of(op, element_type(buffer.type)), buffer_address(w, op, buffer, index)
-    w.emit(f"store {w.typed(value)}, {address}, align {alignment}{w.kind_of_memory(op)}")
+    _write(w, value, f"{address}, align {alignment}{w.kind_of_memory(op)}")
 
 
 WORKGROUP_STORE = CORE_OPS.register(

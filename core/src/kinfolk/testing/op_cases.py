@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
+from kinfolk.arch import Arch
 from kinfolk.errors import IRError
 from kinfolk.ir.meaning import LaneFunction, LanePermutation, Matrix, ScheduleMarker
 from kinfolk.ir.numpy_lanes import storage_dtype
-from kinfolk.ir.op import OpDef
-from kinfolk.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, SCALARS, VectorType, vector
+from kinfolk.ir.op import AttributeDef, OpDef
+from kinfolk.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    SCALARS,
+    DataType,
+    ScalarType,
+    VectorType,
+    vector,
+)
 
 TYPES = (*SCALARS.values(), *(VectorType(t, 4) for t in (I1, I8, I16, I32, BF16, F16, F32)), VectorType(F32, 2))
 TO = (*SCALARS.values(), *(VectorType(t, n) for t in (I8, I16, I32, I64, BF16, F32) for n in (2, 4, 8)))
@@ -38,7 +55,7 @@ SPECIAL = {
 """Storage bits in hexadecimal: zeros, denormals, halves, limits of conversions, infinities, NaNs of both kinds."""
 
 
-def bits_of(random, element, count: int):
+def bits_of(random: np.random.Generator, element: ScalarType, count: int) -> npt.NDArray[Any]:
     """Draw storage bits: any, edges, small numbers."""
     if element == I1:
         return random.integers(0, 2, count).astype(np.bool_)
@@ -60,9 +77,9 @@ class Case:
     """An op with operand types and attributes that it accepts."""
 
     op: OpDef
-    types: tuple[Any, ...]
+    types: tuple[DataType, ...]
     attributes: dict[str, Any]
-    results: tuple[Any, ...]
+    results: tuple[DataType, ...]
 
 
 def operand_types(op: OpDef) -> Iterator[tuple[Any, ...]]:
@@ -80,7 +97,8 @@ def operand_types(op: OpDef) -> Iterator[tuple[Any, ...]]:
                 yield (VectorType(I1, type_.count), type_, type_)
 
 
-def tried(attribute) -> tuple[Any, ...]:
+def tried(attribute: AttributeDef) -> tuple[Any, ...]:
+    """Return the values that are tried of an attribute."""
     if attribute.name == "scope":
         return ("",)
     if attribute.kind == "bool":
@@ -92,7 +110,7 @@ def tried(attribute) -> tuple[Any, ...]:
     return NUMBERS.get(attribute.name, (0, 1, 2, 16, 63))
 
 
-def cases(arch, op: OpDef) -> list[Case]:
+def cases(arch: Arch, op: OpDef) -> list[Case]:
     """Return what an op on registers accepts on an arch; nothing for an op of another kind."""
     if not isinstance(op.meaning, (LaneFunction, LanePermutation, Matrix, ScheduleMarker)) and op.name not in (
         "core.any_lane",
@@ -108,5 +126,5 @@ def cases(arch, op: OpDef) -> list[Case]:
             except (IRError, IndexError):
                 continue
             if arch.lacks(op.name, *types, *results) is None:
-                found.append(Case(op, types, attributes, results))
+                found.append(Case(op, types, attributes, cast("tuple[DataType, ...]", results)))
     return found

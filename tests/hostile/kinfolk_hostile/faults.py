@@ -1,0 +1,205 @@
+"""The faults: where each is, which check must find it, and what takes the example's place."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import attrs
+
+from kinfolk.arch import Arch
+from kinfolk.expr import Expr, fact, field
+from kinfolk.ir.ops import control, lanes, memory
+from kinfolk.plan import Argument, Axis, Plan
+from kinfolk.refusal import Limit, Refusal
+from kinfolk_hostile.records import HostileRequest, IdleSpec, LaxRequest, LeveledSpec, MuteRequest, SteepRequest
+from kinfolk_row_softmax import kernel as kernel_module
+from kinfolk_row_softmax.candidate import CAPABILITY, row_softmax_plan, row_softmax_specs
+from kinfolk_row_softmax.kernel import RowWalk
+from kinfolk_row_softmax.scenarios import row_softmax_scenarios
+from kinfolk_row_softmax.spec import RowSoftmaxSpec
+
+Patch = tuple[Any, str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class Fault:
+    """What is wrong, which check must say so, and by which words; all else is as in the example."""
+
+    check: str
+    words: str
+    request: type[HostileRequest] = HostileRequest
+    capability: tuple[Limit, ...] = CAPABILITY
+    plan: Callable[[Any, Arch], Plan] = row_softmax_plan
+    specs: Callable[[Arch, str], Iterable[Any]] = row_softmax_specs
+    scenarios: Callable[[Any], Iterable[Any]] = row_softmax_scenarios
+    gate: tuple[Refusal, ...] = ()
+    patches: tuple[Patch, ...] = ()
+
+
+def _limit(position: int, **changed: Any) -> tuple[Limit, ...]:
+    """Return the example's limits with one changed: 0 dtype, 1 rows, 2 columns."""
+    limits = list(CAPABILITY)
+    limits[position] = attrs.evolve(limits[position], **changed)
+    return tuple(limits)
+
+
+def _rows_at_most(most: Expr) -> Expr:
+    return field("rows") <= most
+
+
+def _each_spec(plan: Plan, change: Callable[[Any], Any]) -> Plan:
+    return attrs.evolve(plan, launches=tuple(attrs.evolve(each, spec=change(each.spec)) for each in plan.launches))
+
+
+def _failing_plan(request: Any, arch: Arch) -> Plan:
+    if request.columns > 4096:
+        raise ValueError("no row is as long as that")
+    return row_softmax_plan(request, arch)
+
+
+def _timed_plan(request: Any, arch: Arch) -> Plan:
+    time.monotonic()
+    return row_softmax_plan(request, arch)
+
+
+def _tuned_by_the_environment(request: Any, arch: Arch) -> Plan:
+    os.environ.get("HOSTILE_WAVES")
+    return row_softmax_plan(request, arch)
+
+
+_calls: Final = itertools.count()
+
+
+def _counting_plan(request: Any, arch: Arch) -> Plan:
+    return attrs.evolve(row_softmax_plan(request, arch), notes=(f"call {next(_calls) % 2}",))
+
+
+def _few_specs(arch: Arch, flavor: str) -> Iterator[RowSoftmaxSpec]:
+    return (spec for spec in row_softmax_specs(arch, flavor) if spec.dtype != "f16")
+
+
+def _leveled(spec: RowSoftmaxSpec, level: int = 1) -> LeveledSpec:
+    return LeveledSpec(dtype=spec.dtype, waves=spec.waves, level=level)
+
+
+def _levels(arch: Arch, flavor: str) -> Iterator[LeveledSpec]:
+    return (_leveled(spec, level) for spec in row_softmax_specs(arch, flavor) for level in (1, 2))
+
+
+def _idle_specs(arch: Arch, flavor: str) -> Iterator[IdleSpec]:
+    return (IdleSpec(dtype=spec.dtype, waves=spec.waves) for spec in row_softmax_specs(arch, flavor))
+
+
+def _idle_plan(request: Any, arch: Arch) -> Plan:
+    plan = row_softmax_plan(request, arch)
+    [launch] = plan.launches
+    spec = IdleSpec(dtype=launch.spec.dtype, waves=launch.spec.waves)
+    arguments = (*launch.arguments, Argument("idle", "i32", field("columns")))
+    return attrs.evolve(plan, launches=(attrs.evolve(launch, spec=spec, arguments=arguments),))
+
+
+def _short_plan(request: Any, arch: Arch) -> Plan:
+    plan = row_softmax_plan(request, arch)
+    loose = Axis(1, at_least=True, stride=1)
+    x, *others = plan.bindings
+    return attrs.evolve(plan, bindings=(attrs.evolve(x, shape=(x.shape[0], loose)), *others))
+
+
+def _unordered_columns(self: RowWalk, start: Any) -> list[Any]:
+    first = start + lanes.thread_id()
+    pieces = {str(piece): piece for piece in range(self.columns_per_lane)}
+    return [first + pieces[name] * self.threads for name in set(pieces)]
+
+
+def _mask_one_too_many(scores: Any, columns: Any, count: Any) -> Any:
+    from kinfolk.tile.softmax import mask_scores
+
+    return mask_scores(scores, columns, count + 1)
+
+
+def _store_of_the_first_row(pointer: Any, value: Any) -> None:
+    def store() -> tuple[()]:
+        memory.store(pointer, value)
+        return ()
+
+    control.if_else((lanes.thread_id() + lanes.block_id(axis=0)).eq(0), store)
+
+
+def _only_one_column(request: Any) -> Iterator[Any]:
+    return (each for each in row_softmax_scenarios(request) if each.name == "one_column")
+
+
+TOO_MANY: Final = Refusal(
+    code="hostile.budget",
+    kind="cannot",
+    field="vgpr",
+    value=1,
+    limit="at most 0",
+    because="it was given no registers",
+    remedy="Give it some.",
+    plugin="kinfolk-hostile",
+)
+
+FAULTS: Final = {
+    "control": Fault(check="", words=""),
+    "lax_type": Fault(check="strict_types", words="LaxRequest.rows: takes True, a bool", request=LaxRequest),
+    "mute_refusal": Fault(check="strict_types", words="refuses without its class and field", request=MuteRequest),
+    "wide_limit": Fault(
+        check="limits",
+        words="workgroups along x, max_grid_x is",
+        capability=_limit(1, condition=_rows_at_most(fact("max_grid_x") + 1)),
+    ),
+    "failing_plan": Fault(check="limits", words="no row is as long as that", plan=_failing_plan),
+    "dead_limit": Fault(
+        check="limits", words="it decides nothing", capability=_limit(2, condition=field("columns") >= 1)
+    ),
+    "no_remedy": Fault(check="refusals", words="its remedy is empty", capability=_limit(1, remedy="")),
+    "wrong_advice": Fault(
+        check="refusals",
+        words="with which the limit does not hold either",
+        capability=_limit(1, remedy="Pass {most} rows.", suggestions={"most": fact("max_grid_x") + 1}),
+    ),
+    "shared_code": Fault(
+        check="refusals", words="two limits share this code", capability=_limit(1, code="row_softmax.dtype")
+    ),
+    "reads_clock": Fault(check="purity", words="dispatch touches the clock (monotonic)", plan=_timed_plan),
+    "reads_environment": Fault(
+        check="purity", words="dispatch touches the environment", plan=_tuned_by_the_environment
+    ),
+    "counts_calls": Fault(check="purity", words="was answered in two ways", plan=_counting_plan),
+    "missing_spec": Fault(check="spec_space", words="which Candidate.specs does not give", specs=_few_specs),
+    "dead_field": Fault(
+        check="identity",
+        words="they differ in level",
+        specs=_levels,
+        plan=lambda request, arch: _each_spec(row_softmax_plan(request, arch), _leveled),
+    ),
+    "unordered": Fault(
+        check="determinism",
+        words="a kernel differs in a process with PYTHONHASHSEED",
+        patches=((RowWalk, "columns", _unordered_columns),),
+    ),
+    "idle_parameter": Fault(check="analyses", words="idle", specs=_idle_specs, plan=_idle_plan),
+    "over_budget": Fault(check="compile", words="it was given no registers", gate=(TOO_MANY,)),
+    "loose_mask": Fault(
+        check="reference",
+        words="scenario",
+        patches=((kernel_module, "mask_scores", _mask_one_too_many),),
+    ),
+    "steep_scale": Fault(check="reference", words="scale=3e+38", request=SteepRequest),
+    "no_barrier": Fault(
+        check="sanitizers", words="with no barrier between", patches=((control, "barrier", lambda: None),)
+    ),
+    "half_stored": Fault(
+        check="sanitizers",
+        words="no launch writes",
+        patches=((kernel_module, "store_once", _store_of_the_first_row),),
+    ),
+    "short_tensor": Fault(check="binding", words="tensors of the least declared extents bind, and", plan=_short_plan),
+    "blind_scenarios": Fault(check="mutation", words="survived", scenarios=_only_one_column),
+}
+"""Each by its name; the first has none."""

@@ -1,0 +1,64 @@
+"""Requests and specs of the hostile family: the example's, and those with a fault."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import attrs
+
+from kinfolk.fields import ExactFloat, ExactInt, launch_field
+from kinfolk.ir.types import I32
+from kinfolk.parameters import Parameter
+from kinfolk_row_softmax.request import RowSoftmaxRequest
+from kinfolk_row_softmax.spec import RowSoftmaxSpec
+
+
+@attrs.frozen(kw_only=True)
+class HostileRequest(RowSoftmaxRequest):
+    """The example's request under this family's name."""
+
+    family: ClassVar[str] = "hostile"
+
+
+@attrs.frozen(kw_only=True)
+class LaxRequest(HostileRequest):
+    """It takes True and numpy's integers for a number of rows."""
+
+    rows: int = launch_field(validator=attrs.validators.instance_of(int))
+
+
+def _mute(instance: object, field: attrs.Attribute[Any], value: object) -> None:
+    if type(value) is not int:
+        raise TypeError("no")
+    if not 0 <= value < 2**63:
+        raise ValueError("no")
+
+
+@attrs.frozen(kw_only=True)
+class MuteRequest(HostileRequest):
+    """It refuses a number of rows without a word."""
+
+    rows: int = launch_field(validator=_mute)
+
+
+@attrs.frozen(kw_only=True)
+class SteepRequest(HostileRequest):
+    """It takes scales that leave f32 when they are multiplied by log2 e."""
+
+    scale: float = launch_field(validator=ExactFloat(minimum=2.0**-100, maximum=3e38))
+
+
+@attrs.frozen(kw_only=True)
+class LeveledSpec(RowSoftmaxSpec):
+    """It has a field that no kernel depends on."""
+
+    level: int = attrs.field(validator=ExactInt(maximum=2))
+
+
+@attrs.frozen(kw_only=True)
+class IdleSpec(RowSoftmaxSpec):
+    """Its kernel takes a number that it does not read."""
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return the example's parameters and an idle one."""
+        return (*super().parameters(), Parameter(name="idle", type=I32))
