@@ -162,7 +162,7 @@ class _Wave:
             carried = operands[3:]
             (region,) = op.regions
             for index in range(lower, upper, step):
-                first = [np.full(self.size, index, np.uint32)]
+                first = [np.full(self.size, index & 0xFFFFFFFF, np.uint32)]
                 self.env.update(zip(region.arguments, [first, *carried], strict=True))
                 carried = self.region(region)
             return carried

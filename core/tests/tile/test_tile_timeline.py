@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from kinfolk.errors import IRError
 from kinfolk.ir.builder import constant
+from kinfolk.ir.ops import control, lanes
 from kinfolk.ir.types import I32
 from kinfolk.tile import timeline
 from kinfolk.tile.rotation import Rotation
@@ -183,6 +185,68 @@ def test_fences_close_units(evaluate, events):
         return Round(sections=[events.section("a", 3, 0, fence_every=2)])
 
     assert laid_out(evaluate, events, make)[0] == "ra0 a0 ra1 a1 | ra2 a2"
+
+
+def chain(events, steps, **where):
+    """Steps of a chain: one in capitals exchanges values between lanes, `L` in a branch, `f` by vector instructions."""
+
+    def step(name):
+        def do():
+            events.seen.append(name)
+            if name == "L":
+                control.if_else(
+                    lanes.lane_id() < 99, lambda: [lanes.shuffle_xor(lanes.lane_id(), mask=1)], lambda: [one]
+                )
+            elif name == "f":
+                lanes.first_lane(one)
+            elif name.isupper():
+                lanes.shuffle_xor(one, mask=1)
+
+        one = constant(1, I32)
+        return do
+
+    return Spread(jobs=[step(name) for name in steps], **where)
+
+
+@pytest.mark.parametrize(
+    ("steps", "where", "text"),
+    [
+        ("xYz", {"end": 0.1}, "a0 x Y z a1 a2 a3 a4 a5"),
+        ("xYz", {"end": 0.1, "gap": 1}, "a0 x Y a1 z a2 a3 a4 a5"),
+        ("xYz", {"end": 0.1, "gap": 3}, "a0 x Y a1 a2 a3 z a4 a5"),
+        ("xLz", {"end": 0.1, "gap": 3}, "a0 x L a1 a2 a3 z a4 a5"),
+        ("xfz", {"end": 0.1, "gap": 3}, "a0 x f z a1 a2 a3 a4 a5"),
+        ("XYz", {"end": 0.1, "gap": 2}, "a0 X a1 a2 Y a3 a4 z a5"),
+        ("XYz", {"gap": 2}, "a0 a1 X a2 a3 Y a4 a5 z"),
+        ("XYz", {"gap": 3}, "a0 a1 X a2 a3 a4 Y a5 z"),
+        ("XYzv", {"gap": 9}, "a0 X a1 a2 a3 a4 a5 Y z v"),
+    ],
+)
+def test_a_step_behind_an_exchange_between_lanes_waits(evaluate, events, steps, where, text):
+    """Later than where an even spread has it, never earlier; behind the last unit nothing waits any more."""
+
+    def make(carried):
+        section = events.section("a", 6, 0)
+        return Round(sections=[attrs.evolve(section, spreads=(chain(events, steps, **where),))])
+
+    found = laid_out(evaluate, events, make)[0]
+    assert [event for event in found.split() if not event.startswith("ra")] == text.split()
+
+
+def test_a_chain_waits_past_its_section_and_holds_up_no_other(evaluate, events):
+    def make(carried):
+        spreads = (chain(events, "Xy", end=0.5, gap=3), chain(events, "vw"))
+        first = attrs.evolve(events.section("a", 2, 0), spreads=spreads)
+        return Round(sections=[first, events.section("b", 3, 0)])
+
+    found = laid_out(evaluate, events, make)[0]
+    order = [event for event in found.split() if not event.startswith("r")]
+    assert order == ["a0", "X", "v", "a1", "w", "b0", "b1", "y", "b2"]
+
+
+def test_jobs_that_write_have_no_gap():
+    with pytest.raises(IRError, match="keep to their side of the barrier"):
+        Spread(jobs=(), writes=1, gap=1)
 
 
 def two_streams(events, units, aheads):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -187,10 +187,15 @@ class Region:
 
     def walk(self) -> Iterator[Operation]:
         """Yield every operation in it and in nested regions, in order of the text."""
-        for operation in self.operations:
-            yield operation
-            for region in operation.regions:
-                yield from region.walk()
+        return walked(self.operations)
+
+
+def walked(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """Yield operations and those in their regions, in order of the text."""
+    for operation in operations:
+        yield operation
+        for region in operation.regions:
+            yield from region.walk()
 
 
 @attrs.frozen(kw_only=True, eq=False)

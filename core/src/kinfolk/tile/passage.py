@@ -14,7 +14,7 @@ import attrs
 
 from kinfolk.errors import IRError
 from kinfolk.ir.meaning import Control, MemoryAccess
-from kinfolk.ir.value import Operation, Value
+from kinfolk.ir.value import Operation, Value, walked
 from kinfolk.tile.rotation import Rotation
 
 Kind = Literal["read", "write", "stage", "wait", "barrier"]
@@ -60,7 +60,7 @@ def _events(distances: Mapping[Value, int], operations: Sequence[Operation]) -> 
     slot_of = _SlotOf(distances)
     buffers: set[Value] = set()
     elsewhere: list[tuple[Value, Operation]] = []
-    for operation in _walk(operations):
+    for operation in walked(operations):
         meaning = operation.definition.meaning
         if meaning == Control("barrier"):
             yield Event("barrier", operation)
@@ -79,13 +79,6 @@ def _events(distances: Mapping[Value, int], operations: Sequence[Operation]) -> 
     for buffer, operation in elsewhere:
         if buffer in buffers:
             raise IRError(f"{operation.name} is of no slot of the round (at {operation.location})")
-
-
-def _walk(operations: Sequence[Operation]) -> Iterator[Operation]:
-    for operation in operations:
-        yield operation
-        for region in operation.regions:
-            yield from region.walk()
 
 
 class _SlotOf:

@@ -14,9 +14,10 @@ import attrs
 
 from kinfolk.errors import IRError
 from kinfolk.expr import Expr, minimum
-from kinfolk.ir.builder import op_for_role
+from kinfolk.ir.builder import current_builder, op_for_role
+from kinfolk.ir.meaning import LanePermutation
 from kinfolk.ir.ops.control import barrier, meet, schedule_fence
-from kinfolk.ir.value import Value
+from kinfolk.ir.value import Value, walked
 from kinfolk.tile.rotation import BEFORE, PAST, Rotation, Side
 
 Read = Callable[[int], Sequence[Value]]
@@ -43,13 +44,21 @@ class Stream:
 class Spread:
     """Jobs spread evenly, in order, over the part of a section from `begin` to `end`, both in [0, 1].
 
-    Of jobs that write the tile `writes` ahead, the part is of what the section has on their side of the barrier.
+    Of jobs that write the tile `writes` ahead, the part is of what the section has on their side of the barrier. Jobs
+    that are steps of a chain have a `gap`: one that follows an exchange between lanes by the workgroup memory's pipe
+    stands at least so many units later, if need be past the section; behind the round's last unit all that are left
+    follow at once.
     """
 
     jobs: Sequence[Job]
     begin: float = 0.0
     end: float = 1.0
     writes: int | None = None
+    gap: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        if self.gap and self.writes is not None:
+            raise IRError("jobs that write a tile keep to their side of the barrier, and have no gap")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -122,6 +131,7 @@ class Round:
             (0, 0, unit): values for unit, values in enumerate(self.carried)
         }
         ahead: list[Sequence[Value]] = []
+        waiting = _Waiting()
         for place, (number, unit) in enumerate(plan.units):
             if place == plan.barrier:
                 self._meet()
@@ -133,14 +143,12 @@ class Round:
             section = self.sections[number]
             read = [pending.pop((number, stream, unit)) for stream in range(len(section.streams))]
             section.use(unit, [value for values in read for value in values])
-            for job in plan.jobs[place]:
-                job()
+            waiting.do(plan.jobs[place], place)
             if section.fence_every and (unit + 1) % section.fence_every == 0:
                 schedule_fence()
         if plan.barrier == len(plan.units):
             self._meet()
-        for job in plan.jobs[-1]:
-            job()
+        waiting.do(plan.jobs[-1])
         return ahead + [self._following(unit) for unit in range(len(ahead), plan.following)]
 
     def _meet(self) -> None:
@@ -150,6 +158,32 @@ class Round:
     def _following(self, unit: int) -> Sequence[Value]:
         assert self.following is not None
         return self.following.read(unit)
+
+
+class _Waiting:
+    """Jobs whose place has come, in order, those of a chain until its last exchange is far enough behind."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[Spread, list[Job]] = {}
+        self._ready: dict[Spread, int] = {}
+
+    def do(self, due: Sequence[tuple[Spread, Job]], place: int | None = None) -> None:
+        """Do what may stand at a place, `due` being new; all there is without a place."""
+        for spread, job in due:
+            self._jobs.setdefault(spread, []).append(job)
+        for spread, jobs in self._jobs.items():
+            while jobs and (place is None or place >= self._ready.get(spread, 0)):
+                if _exchanges(jobs.pop(0)) and place is not None:
+                    self._ready[spread] = place + spread.gap
+
+
+def _exchanges(job: Job) -> bool:
+    """Do a job; return whether an operation of it hands values between lanes the long way, by the op table."""
+    emitted = current_builder().operations
+    begin = len(emitted)
+    job()
+    built = (op.definition for op in walked(emitted[begin:]))
+    return any(isinstance(op.meaning, LanePermutation) and op.issue == "workgroup_memory" for op in built)
 
 
 def first_reads(stream: Stream) -> list[Sequence[Value]]:
@@ -200,7 +234,7 @@ class _Plan:
 
     units: list[tuple[int, int]]
     reads: list[list[tuple[tuple[int, int] | None, int]]]
-    jobs: list[list[Job]]
+    jobs: list[list[tuple[Spread, Job]]]
     barrier: int
     following: int
 
@@ -210,7 +244,7 @@ class _Plan:
         total, meeting = len(units), _meeting_place(round_)
         rotation = None if round_.meeting is None else round_.meeting.rotation
         reads: list[list[tuple[tuple[int, int] | None, int]]] = [[] for _ in units]
-        jobs: list[list[Job]] = [[] for _ in range(total + 1)]
+        jobs: list[list[tuple[Spread, Job]]] = [[] for _ in range(total + 1)]
         begin = 0
         for number, section in enumerate(round_.sections):
             for source, stream in enumerate(section.streams):
@@ -250,12 +284,12 @@ def _meeting_place(round_: Round) -> int:
     return sum(section.units for section in round_.sections) - left
 
 
-def _spread(spread: Spread, part: range, jobs: Sequence[list[Job]]) -> None:
+def _spread(spread: Spread, part: range, jobs: Sequence[list[tuple[Spread, Job]]]) -> None:
     """Put jobs at places of `part`, at its beginning where it is empty."""
     count, width = len(spread.jobs), spread.end - spread.begin
     for index, job in enumerate(spread.jobs):
         at = spread.begin + width * (index + 0.5) / count
-        jobs[part.start + min(int(at * len(part)), max(len(part) - 1, 0))].append(job)
+        jobs[part.start + min(int(at * len(part)), max(len(part) - 1, 0))].append((spread, job))
 
 
 def most_units_after(ahead: Expr, units: int) -> Expr:
