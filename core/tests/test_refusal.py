@@ -127,6 +127,25 @@ def test_a_kind_that_no_reader_knows_is_refused():
         Limit("toy.slow", "cannot", "page_size", True, because="b", remedy="r")
 
 
+@attrs.frozen
+class Machine:
+    facts: dict = attrs.field(factory=lambda: dict(ARCH))
+
+
+def test_a_fact_that_an_arch_does_not_declare_is_a_refusal_that_names_it():
+    """Nobody's fault: of an arch that nobody thought of, less is known. What is known is judged as before."""
+    rule = limit("num_heads", fact("registers") // fact("simds") >= HEADS * 64)
+    other = limit("page_size", PAGE < 4)
+    [refusal, judged] = unmet((rule, limit("num_heads", HEADS <= LDS_KIB), other), Problem(), Machine(), "toy")
+    assert (refusal.code, refusal.kind, refusal.field, refusal.value) == ("toy.limit", "cannot", "num_heads", 16)
+    assert refusal.limit == "an arch that declares registers and simds"
+    assert refusal.because == "it is so; judged by registers // simds >= num_heads * 64"
+    assert refusal.remedy.startswith("Declare registers and simds among the arch's facts")
+    assert judged.field == "page_size"
+    declared = Machine({**ARCH, "registers": 4096, "simds": 4})
+    assert unmet((rule,), Problem(), declared, "toy") == ()
+
+
 @pytest.mark.parametrize("rule", [limit("num_heads", field("absent") < 4), limit("absent", HEADS < 4)])
 def test_a_limit_that_cannot_be_judged_is_its_plugins_fault(rule):
     with pytest.raises(PluginError, match=r"toy: limit toy\.limit .*absent"):

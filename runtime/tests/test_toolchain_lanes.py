@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 from elftools.elf.elffile import ELFFile
 
@@ -96,6 +97,25 @@ def test_each_lane_compiles_and_says_who_it_is(lane):
     compiled = lane.compile(job(assembly=True))
     assert compiled.object.startswith(b"\x7fELF") and "global_store_dword" in compiled.assembly
     assert lane.build.startswith(lane.name.rstrip("20") + "-") and lane.flavors
+
+
+TEXT_ALONE = """
+define ptx_kernel void @k(ptr addrspace(1) %a, float %s) {
+  store float %s, ptr addrspace(1) %a
+  ret void
+}
+"""
+
+
+def test_each_lane_gives_the_text_of_a_target_that_has_no_objects_where_that_is_asked_for(lane):
+    wanted = CompileJob(kernel="k", llvm_ir=TEXT_ALONE, triple="nvptx64-nvidia-cuda", cpu="sm_90", code="assembly")
+    text = lane.compile(wanted).object.decode()
+    assert ".visible .entry k(" in text and "st.global" in text
+    both = lane.compile(attrs.evolve(wanted, assembly=True))
+    assert both.object.decode() == text and ".entry k(" in both.assembly
+    with pytest.raises(ToolError, match="compiling k failed"):
+        lane.compile(attrs.evolve(wanted, code="object"))
+    assert lane.compile(job()).object.startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
 import attrs
 
@@ -65,7 +65,10 @@ class Facts(Mapping[str, Fact]):
 
 @attrs.frozen(kw_only=True)
 class LoweredModule:
-    """A kernel as LLVM IR text, with the target it is written for."""
+    """A kernel as LLVM IR text, with the target it is written for.
+
+    `code` is what the compiler makes of it: an object, or `assembly` for a target whose LLVM writes text alone.
+    """
 
     symbol: str
     text: str
@@ -73,6 +76,7 @@ class LoweredModule:
     cpu: str
     features: str = ""
     options: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    code: Literal["object", "assembly"] = "object"
 
 
 @attrs.frozen(kw_only=True, eq=False)

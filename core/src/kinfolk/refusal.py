@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, cast
 
 import attrs
@@ -161,7 +161,8 @@ def unmet(limits: Iterable[Limit], request: object, arch: object, plugin: str) -
     """Return a refusal for every limit that does not hold, not only the first; empty means all hold.
 
     A condition that overflows does not hold: the request is too large for it. `request` may be a spec where a spec is
-    judged. Raises PluginError, naming the limit, where it cannot be judged. Of a request whose limits are being
+    judged. A condition about a fact that the arch does not declare does not hold: the refusal names the fact. Raises
+    PluginError, naming the limit, where it cannot be judged. Of a request whose limits are being
     recorded nothing is judged: the answer holds what stands for each limit, in order.
     """
     recorder = cast("Recorder | None", getattr(request, "__kinfolk_recorder__", None))
@@ -178,6 +179,9 @@ def unmet(limits: Iterable[Limit], request: object, arch: object, plugin: str) -
                 continue
             value, remedy = getattr(plain, limit.field), limit.remedy_in(told)
         except (ExprError, AttributeError) as error:
+            if missing := _undeclared(limit.condition, arch):
+                refusals.append(_without_facts(limit, missing, plain, plugin))
+                continue
             raise PluginError(f"{plugin}: limit {limit.code} cannot be judged: {error}") from error
         refusals.append(
             Refusal(
@@ -192,6 +196,29 @@ def unmet(limits: Iterable[Limit], request: object, arch: object, plugin: str) -
             )
         )
     return tuple(refusals)
+
+
+def _undeclared(condition: Expr, arch: object) -> list[str]:
+    """Return the facts of a condition that an arch does not declare."""
+    facts = getattr(arch, "facts", None)
+    if facts is None:
+        return []
+    return sorted({leaf.name for leaf in condition.leaves() if isinstance(leaf, Fact) and leaf.name not in facts})
+
+
+def _without_facts(limit: Limit, missing: Sequence[str], request: object, plugin: str) -> Refusal:
+    """Return the refusal of a limit that an arch says too little for."""
+    named = " and ".join(missing)
+    return Refusal(
+        code=limit.code,
+        kind="cannot",
+        field=limit.field,
+        value=getattr(request, limit.field, None),
+        limit=f"an arch that declares {named}",
+        because=f"{limit.because}; judged by {limit.condition}",
+        remedy=f"Declare {named} among the arch's facts, or choose an arch that does.",
+        plugin=plugin,
+    )
 
 
 def _excess(condition: Expr, scope: Scope) -> str | None:

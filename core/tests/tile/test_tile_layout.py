@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from kinfolk.errors import IRError
-from kinfolk.ir.meaning import OperandMap
+from kinfolk.ir.meaning import Matrix, OperandMap
+from kinfolk.ir.types import BF16, F32
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.layout import Layout, LayoutMismatch, lanes_sharing, per_lane, relabel
 
@@ -123,6 +124,52 @@ def _columns(row, k, start, contraction, read, step):
         column = int(start[lane]) + read * contraction.width + step * contraction.slots + slot
         assert found.setdefault(int(k[lane, slot]), column) == column, (lane, slot, int(row[lane, slot]))
     return found
+
+
+def narrow_atom(a_columns=None):
+    """Return an atom whose operands part k differently over 32 lanes: A 16x16 in halves, B 16x8 in quarters."""
+    lane, eight, four = np.arange(32)[:, None], np.arange(8)[None, :], np.arange(4)[None, :]
+    a = OperandMap(lane % 16 + 0 * eight, 8 * (lane // 16) + eight if a_columns is None else a_columns(lane, eight))
+    b = OperandMap(4 * (lane // 8) + four, lane % 8 + 0 * four)
+    return Matrix(16, 8, 16, BF16, BF16, F32, a, b, b)
+
+
+@pytest.mark.parametrize(("length", "width"), [(512, 8), (64, 8), (64, 4), (16, 4)])
+def test_operands_that_part_k_differently_read_alike_in_more_pieces(length, width):
+    """Half of k on a lane of A is two quarters of B's: two vectors a read, and each column met once on both sides."""
+    atom = narrow_atom()
+    contraction = Contraction.of(atom, length, width)
+    assert (contraction.parts_a, contraction.parts_b) == ((0, length // 4), (0,))
+    assert (contraction.slots, contraction.reads) == (4, length // (4 * width))
+    used: list[int] = []
+    for read in range(contraction.reads):
+        for step in range(contraction.steps):
+            sides = [
+                _columns_in_parts(k, start, parts, contraction, read, step)
+                for k, start, parts in (
+                    (atom.a.columns, contraction.start_a, contraction.parts_a),
+                    (atom.b.rows, contraction.start_b, contraction.parts_b),
+                )
+            ]
+            assert sides[0] == sides[1]
+            used += sides[0].values()
+    assert sorted(used) == list(range(length))
+
+
+def _columns_in_parts(k, start, parts, contraction, read, step):
+    found: dict[int, int] = {}
+    for lane, slot in np.ndindex(k.shape):
+        part, place = divmod(slot, contraction.slots)
+        column = int(start[lane]) + parts[part] + read * contraction.width + step * contraction.slots + place
+        assert found.setdefault(int(k[lane, slot]), column) == column
+    return found
+
+
+def test_parts_that_lie_differently_far_apart_on_lanes_are_refused():
+    """The control: lanes of A's upper half hold their two runs of k in the other order."""
+    atom = narrow_atom(lambda lane, eight: 8 * (lane // 16) + (eight ^ (lane // 16 * 4)))
+    with pytest.raises(IRError, match="operand A do not hold parts of k the same distance apart"):
+        Contraction.of(atom, 512, 8)
 
 
 @pytest.mark.parametrize(("length", "width"), [(16, 8), (520, 8), (64, 6)])

@@ -20,6 +20,10 @@ SHAPES = {
     "one wave": (8, 0, 64, 0, 1, 64),
     "narrow": (16, 64, 32, 4, 2, 32),
     "short rows": (32, 0, 8, 8, 1, 32),
+    "a wave has half a row": (16, 0, 512, 8, 4, 32),
+    "one row": (1, 0, 512, 0, 1, 32),
+    "two waves share a row": (1, 0, 1024, 0, 2, 32),
+    "a wave has a quarter of a row": (8, 0, 1024, 8, 2, 32),
 }
 
 
@@ -72,7 +76,8 @@ def test_the_widest_vectors_are_taken(evaluate, global_memory):
     ("rows", "columns", "threads", "wave", "because"),
     [
         (3, 50, 64, 64, "3 rows of 50 elements do not spread evenly over 64 threads"),
-        (8, 96, 32, 32, "a wave's 32 vectors of 8 are no whole number of rows of 96"),
+        (8, 96, 32, 32, "a wave's 32 vectors of 8 are no whole number of rows of 96, nor are its 3 times as many"),
+        (3, 512, 64, 32, "a wave's 32 vectors of 8 are no whole number of rows of 512, nor are its 3 times as many"),
     ],
 )
 def test_rows_that_do_not_spread_are_refused(evaluate, rows, columns, threads, wave, because):

@@ -1,6 +1,7 @@
 """What decode takes: each limit on both sides of its edge, and every admitted request within the space of specs."""
 
 import attrs
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,15 +9,23 @@ from mla_requests import asking
 from mla_toy_arch import arch, atoms
 
 from kinfolk.expr import Scope, TensorGeometry, from_json
+from kinfolk.ir.meaning import Matrix, OperandMap
+from kinfolk.ir.op import OpDef
+from kinfolk.ir.types import SCALARS
+from kinfolk.matrix import Atom, MatrixCatalog
 from kinfolk.plan import Offsets, PageIds
 from kinfolk.refusal import unmet
 from kinfolk.usage import Usage
+from kinfolk_mla.decode import limits as decode_limits
 from kinfolk_mla.decode.candidate import DECODE
-from kinfolk_mla.decode.limits import CAPABILITY, HEADS, SPEC_LIMITS, workgroup_bytes
+from kinfolk_mla.decode.limits import CAPABILITY, HEADS, workgroup_bytes
 from kinfolk_mla.decode.plan import SCHEDULES, decode_plan, decode_spec, decode_specs, schedule_for
 from kinfolk_mla.plugin import kinfolk_gate_resources
 from kinfolk_mla.request import FLOAT_TYPES, MlaRequest
+from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec
 
+SPEC_LIMITS = decode_limits.SPEC_LIMITS[MlaDecodeSpec]
+NARROW_LIMITS = decode_limits.SPEC_LIMITS[MlaNarrowDecodeSpec]
 request = asking(num_heads=128, num_seqs=3, max_seqlen_k=777)
 
 
@@ -112,6 +121,44 @@ def test_an_arch_of_other_waves_is_refused_for_that():
     found = unmet(SPEC_LIMITS, decode_spec(16), other, "p")
     assert [refusal.code for refusal in found] == ["mla.decode.spec.wave_size"]
     assert "64" in found[0].limit
+
+
+def narrow_arch(**changes):
+    """Return the arch with waves of 32 lanes and an atom of 16x8x16 alone."""
+    where = OperandMap(np.zeros((32, 4), np.int64), np.zeros((32, 4), np.int64))
+    meaning = Matrix(16, 8, 16, SCALARS["bf16"], SCALARS["bf16"], SCALARS["f32"], where, where, where)
+    op = OpDef(name="toy.narrow", result=lambda *_: (), issue="matrix", meaning=meaning, lowering=print)
+    return arch(**({"wave_size": 32, "matrix": MatrixCatalog((Atom(op, 4),))} | changes))
+
+
+def test_an_arch_of_narrow_waves_and_atoms_is_served_by_specs_of_their_own():
+    """Twice as many workgroups, each of half as many heads; every spec of the space is valid there and nowhere else."""
+    narrow = narrow_arch()
+    space = list(decode_specs(narrow, "llvm22"))
+    assert {type(spec) for spec in space} == {MlaNarrowDecodeSpec} and [spec.num_heads for spec in space] == list(HEADS)
+    assert all(unmet(NARROW_LIMITS, spec, narrow, "p") == () for spec in space)
+    assert not {spec.identity() for spec in space} & {spec.identity() for spec in decode_specs(arch(), "llvm22")}
+    codes = [refusal.code for refusal in unmet(NARROW_LIMITS, space[0], arch(), "p")]
+    assert codes == ["mla.decode.spec.atom", "mla.decode.spec.wave_size"]
+    for each, grid, block in ((arch(), (2, 3, 1), 256), (narrow, (4, 3, 1), 128)):
+        plan = decode_plan(request(), each)
+        assert [(plan.grid(launch), launch.block) for launch in plan.launches] == [(grid, block)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "codes"),
+    [
+        ({"wave_size": 64}, ["atom"]),
+        ({"matrix": atoms("bf16")}, ["wave_size"]),
+        ({"matrix": atoms("f16")}, ["atom", "wave_size"]),
+    ],
+)
+def test_an_arch_that_has_one_of_the_two_alone_is_refused_for_the_other(changes, codes):
+    half = narrow_arch(**changes)
+    [kind] = {type(spec) for spec in decode_specs(half, "llvm22")}
+    refusals = unmet(decode_limits.SPEC_LIMITS[kind], decode_spec(16, kind=kind), half, "p")
+    assert kind is MlaDecodeSpec
+    assert [refusal.code.removeprefix("mla.decode.spec.") for refusal in refusals] == codes
 
 
 @pytest.mark.parametrize("limit", SPEC_LIMITS, ids=lambda limit: limit.code)

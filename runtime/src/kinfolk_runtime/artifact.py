@@ -50,6 +50,7 @@ def compile_job(module: LoweredModule, *, assembly: bool = False) -> CompileJob:
         features=module.features,
         options=tuple(f"-{name}={value}" if value else f"-{name}" for name, value in sorted(module.options.items())),
         assembly=assembly,
+        code=module.code,
     )
 
 

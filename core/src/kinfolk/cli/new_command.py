@@ -1,4 +1,4 @@
-"""Write a distribution to begin with: a family of your own, which works before you change it."""
+"""Write a distribution to begin with: a family or an arch of your own, which works before you change it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from kinfolk.cli.output import EXIT_FAILED, print_document, print_refusals, refusal_rows, say
 from kinfolk.errors import Refused
+from kinfolk.plugins.faults import ARCH_PAGE
 
 SCHEMA: Final = "kinfolk.new/1"
 NEXT: Final[Mapping[str, tuple[str, ...]]] = {
@@ -19,9 +20,10 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
         "kinfolk verify {name} --arch ARCH rows=3 columns=777",
         "pytest",
     ),
+    "arch": ("pip install -e '.[test]'", "kinfolk list", "kinfolk verify FAMILY --arch {name} KEY=VALUE...", "pytest"),
 }
 """What one does first in the folder, per kind."""
-PAGES: Final[Mapping[str, str]] = {"family": "docs/writing-a-family.md"}
+PAGES: Final[Mapping[str, str]] = {"family": "docs/writing-a-family.md", "arch": ARCH_PAGE}
 
 
 @click.group("new")
@@ -52,6 +54,16 @@ def family_command(ctx: click.Context, name: str, output: Path | None, as_json: 
     Its kernel runs on every arch. Each file says what it holds; change one after the other.
     """
     _write(ctx, "family", name, output, as_json)
+
+
+@command.command("arch")
+@_takes_name("arch")
+def arch_command(ctx: click.Context, name: str, output: Path | None, as_json: bool) -> None:
+    """Write the distribution kinfolk-NAME, which offers the arch NAME: a made-up machine with waves of 32 lanes.
+
+    Kernels for it compile and run on the simulator. Each file says what it holds; change one after the other.
+    """
+    _write(ctx, "arch", name, output, as_json)
 
 
 def _write(ctx: click.Context, kind: str, name: str, output: Path | None, as_json: bool) -> None:

@@ -24,8 +24,8 @@ class Target:
     """How a target words what LLVM has no portable word for.
 
     `lowerings` gives, per op name, how it is lowered here: the portable ops whose lowering is the target's, by name.
-    `spaces` are LLVM's address space numbers for `global`, `workgroup` and `view`. `convention` is the calling
-    convention of kernels.
+    `spaces` are LLVM's address space numbers for `global`, `workgroup` and, where a view is a pointer, `view`;
+    elsewhere `view` is LLVM's type of one. `convention` is the calling convention of kernels.
     """
 
     triple: str
@@ -33,6 +33,7 @@ class Target:
     convention: str
     spaces: Mapping[str, int]
     lowerings: Mapping[str, LowerToLlvm]
+    view: str = ""
 
 
 class FunctionWriter:
@@ -66,7 +67,7 @@ class FunctionWriter:
             case PointerType():
                 return f"ptr addrspace({self.target.spaces[type_.space]})"
             case ViewType():
-                return f"ptr addrspace({self.target.spaces['view']})"
+                return self.target.view or f"ptr addrspace({self.target.spaces['view']})"
             case BufferType():
                 return f"ptr addrspace({self.target.spaces['workgroup']})"
 

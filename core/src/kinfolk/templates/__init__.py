@@ -91,7 +91,10 @@ class Template:
 
 
 TEMPLATES: Final[Mapping[str, Template]] = MappingProxyType(
-    {each.kind: each for each in (Template("family", "family", "row_softmax"),)}
+    {
+        "family": Template("family", "family", "row_softmax"),
+        "arch": Template("arch", "arch", "toy_simt"),
+    }
 )
 """What can be written, by kind of plugin."""
 

@@ -19,7 +19,7 @@ class Staging:
     """How a workgroup carries rows of `columns` elements, contiguous in global memory, to `first_column` on of a tile.
 
     Each thread takes `pieces` vectors of `width`; the vectors of a wave are neighbours, so that loads are coalesced,
-    and a wave takes whole rows, so that its pieces lie a fixed distance apart in global memory and in the tile.
+    and at once they are whole rows or an even part of one, so that a thread's pieces lie known rows and columns apart.
     """
 
     tile: WorkgroupTile
@@ -49,8 +49,12 @@ class Staging:
         pieces, rest = divmod(total, threads * width)
         if rest or columns % width:
             raise IRError(f"{rows} rows of {columns} elements do not spread evenly over {threads} threads")
-        if pieces > 1 and (wave_size * width) % columns:
-            raise IRError(f"a wave's {wave_size} vectors of {width} are no whole number of rows of {columns}")
+        step = wave_size * width  # of a wave at once; all its pieces are whole rows, or lie within one
+        if pieces > 1 and step % columns and (columns % step or not _divides(pieces * step, columns)):
+            raise IRError(
+                f"a wave's {wave_size} vectors of {width} are no whole number of rows of {columns}, nor are its "
+                f"{pieces} times as many, or parts of a row"
+            )
         return cls(tile, first_column, columns, width, pieces, wave_size)
 
     def source(self, wave: Value, lane: Value) -> Value:
@@ -77,5 +81,10 @@ class Staging:
 
     def store_piece(self, target: Value, piece: int, value: Value, scope: str = "") -> None:
         """Write one of this thread's vectors to the tile."""
-        rows = self.wave_size * self.width // self.columns
-        self.tile.store(target, value, self.width, row=piece * rows, column=self.first_column, scope=scope)
+        row, column = divmod(piece * self.wave_size * self.width, self.columns)
+        self.tile.store(target, value, self.width, row=row, column=self.first_column + column, scope=scope)
+
+
+def _divides(a: int, b: int) -> bool:
+    """Return whether one of two numbers is a multiple of the other."""
+    return a % b == 0 or b % a == 0

@@ -12,9 +12,9 @@ from kinfolk.errors import IRError
 from kinfolk.ir.builder import op_in_role
 from kinfolk.ir.meaning import Matrix, MemoryAccess
 from kinfolk.ir.op import OpDef
-from kinfolk.ir.ops import vector
 from kinfolk.ir.types import I32, VectorType
 from kinfolk.ir.value import Value
+from kinfolk.tile.joining import joined
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import Table, per_lane
 from kinfolk.tile.transpose import transpose_16_bit
@@ -96,7 +96,7 @@ class TransposedOperand:
         """Return the fragments of A of one read."""
         if self.reader is None:
             return transpose_16_bit(rows)
-        return [rows[0] if len(rows) == 1 else _joined(rows)]
+        return [joined(rows)]
 
     def columns_of_result(self) -> tuple[Table, tuple[tuple[int, int, int], ...]]:
         """Return where the product's rows lie in a window: per lane the first column, and (columns further, fragment,
@@ -167,12 +167,3 @@ def _places_for(
     if any((step != step[0]).any() for step in steps) or any((at != firsts[0][1]).any() for _, at in firsts):
         return None
     return firsts[0][0] * tile.pitch + firsts[0][1], tuple(int(step[0]) for step in steps)
-
-
-def _joined(pieces: Sequence[Value]) -> Value:
-    """Return vectors of one type end to end."""
-    a, *rest = pieces
-    assert isinstance(a.type, VectorType)
-    if len(pieces) == 2:
-        return vector.shuffle(a, rest[0], indices=tuple(range(2 * a.type.count)))
-    return vector.pack(*(vector.extract(each, index=index) for each in pieces for index in range(a.type.count)))

@@ -51,7 +51,7 @@ def kinfolk_validate_spec(spec: Spec, arch: Arch) -> Iterable[Refusal]:
         return unmet(combine.SPEC_LIMITS, spec, arch, PLUGIN)
     if isinstance(spec, MlaWideSpec):
         return unmet(wide.spec_limits(spec), spec, arch, PLUGIN)
-    return unmet(decode.SPEC_LIMITS, spec, arch, PLUGIN) if isinstance(spec, MlaDecodeSpec) else ()
+    return unmet(decode.SPEC_LIMITS[type(spec)], spec, arch, PLUGIN) if isinstance(spec, MlaDecodeSpec) else ()
 
 
 @hookimpl

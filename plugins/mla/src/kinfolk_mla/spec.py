@@ -19,12 +19,13 @@ class MlaSpec(Spec):
 
     A workgroup serves up to `head_waves` times `heads_per_wave` heads of one sequence, and its waves stage key rows of
     `latent_width` + `rope_width` elements of `dtype` together, a tile at a time; where there are `key_groups` of waves,
-    each takes every so many-th tile for the same heads. Lanes read and write `vector_bytes` at
+    each takes every so many-th tile for the same heads. The `lanes` of a wave read and write `vector_bytes` each at
     once; a staged key row is followed by `row_padding_bytes` unused ones, so that the rows of a column start in
     different banks. `num_heads` is the stride of a query's rows.
     """
 
     heads_per_wave: ClassVar[int]
+    lanes: ClassVar[int] = 64
     key_groups: ClassVar[int] = 1
     waves: ClassVar[int] = 4
     vector_bytes: ClassVar[int] = 16
@@ -40,6 +41,11 @@ class MlaSpec(Spec):
     def atom_heads(self) -> int:
         """How many heads a matrix atom of either product has side by side."""
         return 16
+
+    @property
+    def atom_rows(self) -> int:
+        """How many latent columns a matrix atom of the second product has as rows."""
+        return self.atom_heads
 
     @property
     def head_waves(self) -> int:
@@ -110,3 +116,21 @@ class MlaDecodeSpec(MlaSpec):
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
         return f"mla_decode_h{self.num_heads}_{self.dtype}_{self.digest()[:8]}"
+
+
+@attrs.frozen(kw_only=True)
+class MlaNarrowDecodeSpec(MlaDecodeSpec):
+    """The same kernel for waves of 32 lanes and atoms with 8 heads side by side: a workgroup serves half as many."""
+
+    heads_per_wave: ClassVar[int] = 8
+    lanes: ClassVar[int] = 32
+
+    @property
+    def atom_heads(self) -> int:
+        """How many heads a matrix atom of either product has side by side."""
+        return 8
+
+    @property
+    def atom_rows(self) -> int:
+        """How many latent columns a matrix atom of the second product has as rows."""
+        return 16

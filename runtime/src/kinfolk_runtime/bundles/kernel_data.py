@@ -70,8 +70,13 @@ def kernel_files(
     """Return a kernel's entry, and its files by their path in the bundle: the linked code object and the IR's text.
 
     The arguments are read from the linked object. Raises ToolError where there is no linker, or linking fails, and
-    ArtifactError or BundleError where the linked object is not what was compiled.
+    ArtifactError or BundleError where the linked object is not what was compiled, or there is no object to link.
     """
+    if compiled.module.code != "object":
+        raise BundleError(
+            f"kernel {compiled.symbol}: {compiled.module.triple} is compiled to {compiled.module.code}, "
+            "and a bundle holds linked objects. kinfolk emit --stage object writes what there is."
+        )
     linked = link(compiled.object, kernel=compiled.symbol)
     usage = composition.arch.usage(linked, compiled.symbol)
     check_arguments(usage, compiled.spec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import attrs
 
@@ -12,7 +12,8 @@ class CompileJob:
     """One kernel's LLVM IR and the target it is compiled for.
 
     `options` are LLVM command-line options (`-amdgpu-...`); they are global to a process, so each set of them has
-    workers of its own. `assembly` asks for the text as well, which costs a second code generation.
+    workers of its own. `assembly` asks for the text as well, which costs a second code generation. `code` says what
+    the target's LLVM writes: an object, or text alone.
     """
 
     kernel: str
@@ -23,6 +24,7 @@ class CompileJob:
     opt_level: int = 3
     options: tuple[str, ...] = ()
     assembly: bool = False
+    code: Literal["object", "assembly"] = "object"
 
     @property
     def target(self) -> str:
@@ -32,7 +34,10 @@ class CompileJob:
 
 @attrs.frozen(kw_only=True)
 class Compiled:
-    """The relocatable object of one kernel, and its assembly when the job asked for it."""
+    """The relocatable object of one kernel, and its assembly when the job asked for it.
+
+    Where the job's `code` is `assembly`, that text stands for the object, in UTF-8.
+    """
 
     object: bytes = attrs.field(repr=False)
     assembly: str | None = attrs.field(default=None, repr=False)

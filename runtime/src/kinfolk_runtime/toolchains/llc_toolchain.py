@@ -61,8 +61,9 @@ class LlcToolchain:
         try:
             self._check_options(tool, job)
             self._check_module(tool, job)
-            code = self._run(tool, job, "-filetype=obj")
-            if not code.startswith(b"\x7fELF"):
+            text_alone = job.code == "assembly"
+            code = self._run(tool, job, f"-filetype={'asm' if text_alone else 'obj'}")
+            if not (text_alone or code.startswith(b"\x7fELF")):
                 raise ToolError(f"it wrote no object but {code[:20]!r} [{tool.path}]")
             assembly = self._run(tool, job, "-filetype=asm").decode() if job.assembly else None
         except ToolError as error:

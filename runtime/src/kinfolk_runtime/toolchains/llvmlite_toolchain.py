@@ -59,11 +59,12 @@ class LlvmliteToolchain:
             "features": job.features,
             "opt_level": job.opt_level,
             "assembly": job.assembly,
+            "code": job.code,
         }
         pool = self.pool(job.options)
         try:
             blobs = pool.run(header, [job.llvm_ir.encode()], self._timeout_seconds)
-            if len(blobs) != 1 + job.assembly or not blobs[0].startswith(b"\x7fELF"):
+            if len(blobs) != 1 + job.assembly or not blobs[0].startswith(b"\x7fELF" if job.code == "object" else b""):
                 raise WorkerError("the worker's reply holds no object", lost=False)
         except WorkerError as error:
             raise ToolError(f"compiling {job.kernel} failed: {error} [{self._said(pool)} for {job.target}]") from error

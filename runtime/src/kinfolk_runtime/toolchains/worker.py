@@ -53,7 +53,10 @@ def write_message(stream: Any, header: dict[str, Any], blobs: list[bytes]) -> No
 
 
 def compile_job(header: dict[str, Any], llvm_ir: str) -> list[bytes]:
-    """Return the object, and the assembly when asked for: one code generation each."""
+    """Return the object, and the assembly when asked for: one code generation each.
+
+    Where the target's LLVM writes text alone (`code`), that is the object.
+    """
     import llvmlite.binding as llvm
 
     module = llvm.parse_assembly(llvm_ir)
@@ -69,7 +72,8 @@ def compile_job(header: dict[str, Any], llvm_ir: str) -> list[bytes]:
     module.triple, module.data_layout = header["triple"], layout
     # Code generation rewrites the module: control flow that it has lowered once, it cannot lower again.
     again = module.clone() if header["assembly"] else None
-    blobs = [machine.emit_object(module)]
+    text_alone = header.get("code") == "assembly"
+    blobs = [machine.emit_assembly(module).encode() if text_alone else machine.emit_object(module)]
     if again is not None:
         machine.set_asm_verbosity(True)  # names of blocks, as comments
         blobs.append(machine.emit_assembly(again).encode())

@@ -40,7 +40,7 @@ class Geometry:
         """Choose the atoms `arch` has for the spec."""
         heads = spec.atom_heads
         score = arch.matrix.find(m=spec.tile_keys, n=heads, a=spec.dtype)
-        value = _deepest(arch, heads, spec.dtype, spec.tile_keys)
+        value = _deepest(arch, spec)
         element = SCALARS[spec.dtype]
         width = spec.vector_bytes // element.bytes
         return cls(
@@ -81,9 +81,10 @@ class Geometry:
         return self.spec.num_heads % (self.spec.head_waves * self.spec.heads_per_wave) != 0
 
 
-def _deepest(arch: Arch, heads: int, dtype: str, keys: int) -> Atom:
-    """Return the square atom that contracts the most keys of a tile at once."""
-    for depth in range(keys, 0, -1):
-        if keys % depth == 0 and arch.fact(atom_fact(m=heads, n=heads, k=depth, a=dtype)):
-            return arch.matrix.find(m=heads, n=heads, k=depth, a=dtype)
-    return arch.matrix.find(m=heads, n=heads, a=dtype)
+def _deepest(arch: Arch, spec: MlaSpec) -> Atom:
+    """Return the atom of the second product that contracts the most keys of a tile at once."""
+    m, n = spec.atom_rows, spec.atom_heads
+    for depth in range(spec.tile_keys, 0, -1):
+        if spec.tile_keys % depth == 0 and arch.fact(atom_fact(m=m, n=n, k=depth, a=spec.dtype)):
+            return arch.matrix.find(m=m, n=n, k=depth, a=spec.dtype)
+    return arch.matrix.find(m=m, n=n, a=spec.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from kinfolk.expr import Expr, all_of, any_of, ceil_div, const, eq, fact, field, maximum, minimum, ne, select
@@ -9,12 +10,11 @@ from kinfolk.ir.types import SCALARS
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
 from kinfolk_mla.request import FLOAT_TYPES
-from kinfolk_mla.spec import MlaDecodeSpec
+from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec
 
 STEP: Final = MlaDecodeSpec.heads_per_wave
 HEADS: Final = tuple(range(STEP, 129, STEP))
 LATENT_WIDTH, ROPE_WIDTH, PAGE_SIZE, DTYPE = 512, 64, 16, "bf16"
-WAVE_SIZE: Final = 64
 ATOM_TYPES: Final = ("bf16", "f16")
 MAX_I32: Final = 2**31 - 1
 _BELOW: Final = maximum(minimum(field("num_heads") // STEP * STEP, HEADS[-2]), HEADS[0])
@@ -146,8 +146,11 @@ def _element_bytes() -> Expr:
 
 ELEMENT_BYTES: Final = _element_bytes()
 ROW_BYTES: Final = (field("latent_width") + field("rope_width")) * ELEMENT_BYTES
-ROW_READS: Final = ROW_BYTES * MlaDecodeSpec.heads_per_wave // (fact("wave_size") * MlaDecodeSpec.vector_bytes)
-"""In how many reads a lane has its part of a key row, which the lanes of one head share."""
+
+
+def row_reads(kind: type[MlaDecodeSpec] = MlaDecodeSpec) -> Expr:
+    """Return in how many reads a lane has its part of a key row, which the lanes of one head share."""
+    return ROW_BYTES * kind.heads_per_wave // (fact("wave_size") * kind.vector_bytes)
 
 
 def workgroup_bytes() -> Expr:
@@ -157,10 +160,10 @@ def workgroup_bytes() -> Expr:
     return key_rows + field("parked_query_reads") * read_bytes
 
 
-def shape_limits(code: str, atom_heads: int) -> tuple[Limit, ...]:
+def shape_limits(code: str, atom_heads: int, atom_rows: int, lanes: int) -> tuple[Limit, ...]:
     """Return what every spec must meet on an arch, for the candidate whose codes begin with `code`.
 
-    The atoms of both products have `atom_heads` heads side by side, and as many rows.
+    The atoms of both products have `atom_heads` heads side by side, and `atom_rows` rows, over waves of `lanes`.
     """
     return (
         _single(code, "latent_width", LATENT_WIDTH),
@@ -178,16 +181,16 @@ def shape_limits(code: str, atom_heads: int) -> tuple[Limit, ...]:
             f"{code}.spec.atom",
             "cannot",
             "dtype",
-            _has_atom(atom_heads),
-            because=f"both products are made of {atom_heads}x{atom_heads}x{PAGE_SIZE} matrix atoms of the type",
+            _has_atom(atom_rows, atom_heads),
+            because=f"both products are made of {atom_rows}x{atom_heads}x{PAGE_SIZE} matrix atoms of the type",
             remedy="Choose an arch that has the atom, or a type for which this one has it.",
         ),
         Limit(
             f"{code}.spec.wave_size",
             "not_implemented",
             "heads_per_wave",
-            eq(fact("wave_size"), WAVE_SIZE),
-            because=f"a wave's heads are laid out over {WAVE_SIZE} lanes",
+            eq(fact("wave_size"), lanes),
+            because=f"a wave's heads are laid out over {lanes} lanes",
             remedy="Choose an arch with such waves.",
         ),
     )
@@ -204,32 +207,39 @@ def _single(code: str, name: str, value: int) -> Limit:
     )
 
 
-def _at_most_the_reads(name: str, because: str) -> Limit:
+def _at_most_the_reads(kind: type[MlaDecodeSpec], name: str, because: str) -> Limit:
     """Return the limit of a field that counts reads of a key row."""
     code = f"mla.decode.spec.{name}"
-    return Limit(code, "cannot", name, field(name) <= ROW_READS, because=because, remedy="Choose fewer.")
+    return Limit(code, "cannot", name, field(name) <= row_reads(kind), because=because, remedy="Choose fewer.")
 
 
-def _has_atom(heads: int) -> Expr:
+def _has_atom(rows: int, heads: int) -> Expr:
     """Return the condition that the arch has the atom of both products in the spec's type, where that is possible."""
-    atoms = {name: fact(atom_fact(m=heads, n=heads, k=PAGE_SIZE, a=name)) for name in ATOM_TYPES}
+    atoms = {name: fact(atom_fact(m=rows, n=heads, k=PAGE_SIZE, a=name)) for name in ATOM_TYPES}
     return all_of(*(any_of(ne(field("dtype"), name), atom) for name, atom in atoms.items()))
 
 
-SPEC_LIMITS: Final = (
-    *shape_limits("mla.decode", STEP),
-    _at_most_the_reads("parked_query_reads", "the query has as many reads as a key row"),
-    _at_most_the_reads("fence_every", "the first product has that many units, one a read of a key row"),
-    Limit(
-        "mla.decode.spec.workgroup_memory",
-        "cannot",
-        "workgroups_per_cu",
-        workgroup_bytes() * field("workgroups_per_cu") <= fact("lds_bytes"),
-        because="that many workgroups share the workgroup memory of a compute unit",
-        remedy="Park fewer reads of the query, or budget for fewer workgroups.",
-    ),
-)
-"""What a spec must meet on an arch."""
+def _spec_limits(kind: type[MlaDecodeSpec], atom_rows: int) -> tuple[Limit, ...]:
+    return (
+        *shape_limits("mla.decode", kind.heads_per_wave, atom_rows, kind.lanes),
+        _at_most_the_reads(kind, "parked_query_reads", "the query has as many reads as a key row"),
+        _at_most_the_reads(kind, "fence_every", "the first product has that many units, one a read of a key row"),
+        Limit(
+            "mla.decode.spec.workgroup_memory",
+            "cannot",
+            "workgroups_per_cu",
+            workgroup_bytes() * field("workgroups_per_cu") <= fact("lds_bytes"),
+            because="that many workgroups share the workgroup memory of a compute unit",
+            remedy="Park fewer reads of the query, or budget for fewer workgroups.",
+        ),
+    )
+
+
+SPEC_LIMITS: Final[Mapping[type[MlaDecodeSpec], tuple[Limit, ...]]] = {
+    MlaDecodeSpec: _spec_limits(MlaDecodeSpec, 16),
+    MlaNarrowDecodeSpec: _spec_limits(MlaNarrowDecodeSpec, 16),
+}
+"""What a spec must meet on an arch, by its class."""
 
 
 def resource_limits(spec: MlaDecodeSpec) -> tuple[Limit, ...]:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from kinfolk.expr import Expr, ceil_div, field, stride
+from kinfolk.matrix import atom_fact
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Offsets, PageIds, Plan
 from kinfolk_mla.decode.limits import DTYPE, HEADS, LATENT_WIDTH, PAGE_SIZE, ROPE_WIDTH
-from kinfolk_mla.spec import MlaDecodeSpec
+from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -66,9 +67,18 @@ def schedule_for(arch: Arch) -> Schedule:
     return next(schedule for role, schedule in SCHEDULES if role is None or role in arch.roles)
 
 
-def decode_spec(num_heads: int, schedule: Schedule = SCHEDULES[-1][1]) -> MlaDecodeSpec:
+def kind_for(arch: Arch) -> type[MlaDecodeSpec]:
+    """Return the class of specs for the atoms and waves of an arch; one that has neither is refused the first."""
+    narrow = MlaNarrowDecodeSpec
+    atom = atom_fact(m=16, n=narrow.heads_per_wave, k=PAGE_SIZE, a=DTYPE)
+    return narrow if arch.wave_size == narrow.lanes and arch.facts[atom] else MlaDecodeSpec
+
+
+def decode_spec(
+    num_heads: int, schedule: Schedule = SCHEDULES[-1][1], kind: type[MlaDecodeSpec] = MlaDecodeSpec
+) -> MlaDecodeSpec:
     """Return the spec of a schedule for a number of heads."""
-    return MlaDecodeSpec(
+    return kind(
         num_heads=num_heads,
         latent_width=LATENT_WIDTH,
         rope_width=ROPE_WIDTH,
@@ -80,13 +90,13 @@ def decode_spec(num_heads: int, schedule: Schedule = SCHEDULES[-1][1]) -> MlaDec
 
 def decode_specs(arch: Arch, flavor: str) -> Iterator[MlaDecodeSpec]:
     """Yield every spec that a plan can name: one per number of heads, in the arch's schedule."""
-    schedule = schedule_for(arch)
-    return (decode_spec(heads, schedule) for heads in HEADS)
+    schedule, kind = schedule_for(arch), kind_for(arch)
+    return (decode_spec(heads, schedule, kind) for heads in HEADS)
 
 
 def decode_plan(request: MlaRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: one launch, a workgroup per sequence and up to 64 heads."""
-    spec = decode_spec(request.num_heads, schedule_for(arch))
+    spec = decode_spec(request.num_heads, schedule_for(arch), kind_for(arch))
     return Plan(
         request=request,
         launches=(

@@ -10,7 +10,7 @@ from kinfolk.ir.ops import lanes, memory
 from kinfolk.ir.value import Value
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.lane_index import lane_index
-from kinfolk.tile.layout import Table, per_lane
+from kinfolk.tile.layout import LayoutMismatch, Table, per_lane
 from kinfolk_mla.decode.geometry import Geometry
 from kinfolk_mla.decode.sequence import Work
 
@@ -54,6 +54,10 @@ def query_vectors(work: Work, head_tile: int = 0) -> list[Value]:
     index = first * geometry.row_width
     vectors: list[Value] = []
     for contraction, first_column in sections(geometry):
+        if len(contraction.parts_b) > 1:
+            raise LayoutMismatch(
+                f"a lane has {len(contraction.parts_b)} parts of a head, it reads one vector at a time"
+            )
         start = index + lane_index(_query_start(geometry, contraction.start_b))
         for read in range(contraction.reads):
             column = first_column + read * contraction.width

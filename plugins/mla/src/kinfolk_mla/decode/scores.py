@@ -51,12 +51,12 @@ class ScoreProduct:
 
         def read(unit: int) -> list[Value]:
             contraction, start, column = pieces[unit]
-            return [self.tile.load(start, contraction.width, column=column)]
+            return [self.tile.load(start, contraction.width, column=column + part) for part in contraction.parts_a]
 
         def use(unit: int, operands: Sequence[Value]) -> None:
             contraction, _, _ = pieces[unit]
-            key, head = (contraction.split(operand) for operand in operands)
-            for a, b in zip(key, head, strict=True):
+            *keys, head = operands
+            for a, b in zip(contraction.split(*keys), contraction.split(head), strict=True):
                 total[0] = atom(a, b, total[0])
 
         streams = (

@@ -67,7 +67,7 @@ def _spec_limits(kind: type[MlaWideSpec], staging: str) -> tuple[Limit, ...]:
     tiles = tiles_held(kind, staging)
     tile_bytes = STAGINGS[staging].tile_pages * PAGE_SIZE * (ROW_BYTES + MlaWideSpec.row_padding_bytes)
     return (
-        *shape_limits(code, atom_heads),
+        *shape_limits(code, atom_heads, atom_heads, kind.lanes),
         Limit(
             f"{code}.spec.num_heads",
             "not_validated",

@@ -7,11 +7,18 @@ import kinfolk
 from kinfolk.errors import NoCandidate
 from kinfolk.ir.text import print_kernel
 from kinfolk.plugins.loading import usable
+from kinfolk.testing import FamilyConformance
 from kinfolk_row_softmax.request import RowSoftmaxRequest
 from kinfolk_runtime.verify import verify
 
 ARCHS = usable("arch")
 REQUEST = RowSoftmaxRequest(rows=3, columns=777, dtype="f32", scale=0.7)
+
+
+class TestConformance(FamilyConformance):
+    """What every family must keep."""
+
+    family = "row_softmax"
 
 
 def test_there_is_an_arch_to_run_on():
