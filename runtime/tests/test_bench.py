@@ -10,13 +10,15 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 from double_family import Family, compile_without_llvm, composition_of
+from hip_toy import OnDevice
+from paged_sum import everything
 
 from kinfolk.refusal import Refusal
 from kinfolk_runtime.bench import Shapes, ShapesError, schema
 from kinfolk_runtime.bench.expectation import disagreements
 from kinfolk_runtime.bench.run import Choices, bench
 from kinfolk_runtime.bench.shapes import ExpectedRefusal
-from kinfolk_runtime.bench.timing import WARM_UP, NoClockError, has_clock
+from kinfolk_runtime.bench.timing import WARM_UP, NoClockError, Timed, has_clock, timed
 from kinfolk_runtime.cli.bench import command
 from kinfolk_runtime.simulator import Simulator
 
@@ -251,6 +253,16 @@ def test_times_are_those_of_the_executors_clock(looked_at):
     assert has_clock(clock) and not has_clock(Simulator())
 
 
+def test_times_of_a_device_are_those_of_its_marks(reference64):
+    """On a fake device: tensors are copied there by the binder, before the first mark and after the last."""
+    device = OnDevice(reference64)
+    executor = Timed(device.executor)
+    bound = device.bind(everything(), executor=executor)
+    times = timed(bound, executor, 4)
+    assert times.repeats == 4 and 0.0 <= times.least_us <= times.median_us <= times.most_us
+    assert device.fake.leaks().get("events", 0) == 0
+
+
 def test_times_need_a_clock(looked_at):
     with pytest.raises(NoClockError, match="executor simulator has no clock"):
         looked_at(mode="time")
@@ -302,6 +314,18 @@ def test_a_wrong_flag_is_a_usage_error(typed, words, said):
     done = typed(GOOD, *words)
     assert done.exit_code == 2
     assert said in done.stderr
+
+
+def test_without_shapes_all_files_of_the_family_are_looked_at(typed, monkeypatch, tmp_path):
+    files = {name: tmp_path / f"{name}.json" for name in ("first", "second")}
+    for path in files.values():
+        path.write_text(json.dumps(GOOD))
+    monkeypatch.setattr("kinfolk_runtime.bench.shapes.files_of", lambda family: files)
+    done = CliRunner().invoke(command, ["double", "--arch", "toy", "--json"])
+    assert json.loads(done.stdout)["files"] == ["first", "second"]
+    monkeypatch.setattr("kinfolk_runtime.bench.shapes.files_of", lambda family: {})
+    done = CliRunner().invoke(command, ["double", "--arch", "toy"])
+    assert done.exit_code == 2 and "double keeps no shapes in its package" in done.stderr
 
 
 def test_a_wrong_file_is_a_usage_error(typed):

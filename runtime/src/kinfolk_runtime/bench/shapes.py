@@ -6,7 +6,7 @@ A file is JSON and its schema stands beside this module. Families keep theirs as
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -71,6 +71,14 @@ class Shapes:
     about: str
     shapes: tuple[Shape, ...]
     refused: tuple[ExpectedRefusal, ...]
+
+    @classmethod
+    def all_of(cls, family: str, wanted: Sequence[str] = ()) -> tuple[Shapes, ...]:
+        """Return the files that are wanted, or all that the family keeps; raise ShapesError where it keeps none."""
+        names = tuple(wanted) or tuple(files_of(family))
+        if not names:
+            raise ShapesError(f"{family} keeps no shapes in its package; name a file of yours: --shapes PATH.json")
+        return tuple(cls.of(family, name) for name in names)
 
     @classmethod
     def of(cls, family: str, wanted: str) -> Shapes:

@@ -54,9 +54,9 @@ def choices_options(command: Any) -> Any:
     "--shapes",
     "names",
     multiple=True,
-    required=True,
     metavar="NAME|PATH",
-    help="A file of shapes: the name of one of the family's, or a path that ends in .json. May be repeated.",
+    help="A file of shapes: one of the family's by name, or a path that ends in .json; may be repeated. By default all "
+    "that the family has.",
 )
 @click.option("--arch", metavar="ARCH", help="One arch by name; by default every installed one.")
 @choices_options
@@ -79,7 +79,7 @@ def command(
 
     choices = Choices(**chosen)
     try:
-        files = [Shapes.of(family, name) for name in names]
+        files = Shapes.all_of(family, names)
         compositions = [compose(family, on) for _, on in pairs(family, arch)]
         with progress(choices.mode, len(compositions) * sum(len(file.shapes) for file in files)) as step:
             found = bench(compositions, files, choices, step)
