@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from ctypes.util import find_library
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +31,8 @@ README_MARK = "<!-- ci runs this block -->"
 TOOLS = {"llc-22": "llvm-22", "ld.lld-22": "lld-22", "g++": "g++"}
 # The same of C++ headers, which lie in the folders where Debian and others put them.
 HEADERS = {"nlohmann/json.hpp": "nlohmann-json3-dev"}
+# Libraries that the loader finds by name: HIP, whose executor is tried on a host without a device.
+LIBRARIES = {"amdhip64": "libamdhip64-5"}
 HEADER_FOLDERS = (Path("/usr/include"), Path("/usr/local/include"))
 
 
@@ -92,6 +95,7 @@ def install_tools() -> str:
     """Return the shell command that brings the missing tools; where nothing can, it says so and fails."""
     missing = {tool: package for tool, package in TOOLS.items() if not shutil.which(tool)}
     missing |= {name: package for name, package in HEADERS.items() if not has_header(name)}
+    missing |= {name: package for name, package in LIBRARIES.items() if not find_library(name)}
     if not missing:
         return "true"
     wanted = " ".join(missing.values())

@@ -13,13 +13,25 @@ if TYPE_CHECKING:
     from kinfolk_runtime.binder import bind, call  # pyright: ignore
     from kinfolk_runtime.bundles import load_bundle
     from kinfolk_runtime.compilation import compile, compile_specs  # noqa: A004
+    from kinfolk_runtime.runner import Runner
 
-__all__ = ["Artifact", "ArtifactError", "CompiledKernel", "bind", "call", "compile", "compile_specs", "load_bundle"]
+__all__ = [
+    "Artifact",
+    "ArtifactError",
+    "CompiledKernel",
+    "Runner",
+    "bind",
+    "call",
+    "compile",
+    "compile_specs",
+    "load_bundle",
+]
 
 _MODULES = {
     "Artifact": "artifact",
     "ArtifactError": "artifact",
     "CompiledKernel": "artifact",
+    "Runner": "runner",
     "bind": "binder",
     "call": "binder",
     "compile": "compilation",

@@ -6,7 +6,7 @@ outputs = bind(artifact, {"q": q, "cache": cache})()
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kinfolk.arch import Arch
@@ -38,6 +38,10 @@ __all__ = [
     "check_status",
     "kernels_of",
 ]
+
+
+Lend = Callable[[Binding, Sequence[int], Sequence[int]], "Tensor | None"]
+"""What gives the memory of a binding of this shape and these strides, in elements; None to have it allocated."""
 
 
 class Composed(Protocol):
@@ -122,20 +126,36 @@ def bind_kernels(
     executor: Executor,
     *,
     check_contents: bool = False,
+    lend: Lend | None = None,
 ) -> Bound:
-    """Check tensors against a plan whose kernels are checked; raises as `bind`, and then holds no memory."""
+    """Check tensors against a plan whose kernels are checked; raises as `bind`, and then holds no memory.
+
+    `lend` gives the memory of some bindings that are not in `tensors`, and stays its owner.
+    """
     plan = plan.with_request(copy.copy(plan.request))  # what is checked here is what is launched
     memory = memory_of(executor)
     held: dict[str, Tensor] = {}
+    lent: set[str] = set()
     try:
-        _bind_tensors(plan, tensors, memory, held)
+        _take_tensors(plan, tensors, memory, held)
+        for binding in plan.bindings:
+            scope = plan.scope(held)
+            if binding.name in tensors:
+                check_tensor(binding, held[binding.name], scope)
+                continue
+            shape, strides = _geometry(binding, scope)
+            if lend and (found := lend(binding, shape, strides)):
+                lent.add(binding.name)
+            else:
+                found = memory.allocated(binding.name, binding.dtype, shape, strides, binding.alignment)
+            held[binding.name] = found
         check_sparse(plan, held, executor)
         check_overlaps(plan, held)
         for launch in plan.launches:
             check_launch(plan, launch, held, arch)
     except BaseException:
-        for tensor in held.values():
-            memory.release(tensor)
+        for name in held.keys() - lent:
+            memory.release(held[name])
         raise
     return Bound(
         plan=plan,
@@ -182,8 +202,8 @@ def _word(name: object) -> str:
     return name if isinstance(name, str) else shown(name)
 
 
-def _bind_tensors(plan: Plan, given: Mapping[str, Any], memory: Memory, bound: dict[str, Tensor]) -> None:
-    """Put a checked tensor per binding into `bound`: those given, then those allocated."""
+def _take_tensors(plan: Plan, given: Mapping[str, Any], memory: Memory, bound: dict[str, Tensor]) -> None:
+    """Put a tensor of the right type and rank into `bound` for each that was given."""
     names = [binding.name for binding in plan.bindings]
     if not isinstance(cast("object", given), Mapping):
         kind = type(cast("object", given)).__name__
@@ -199,15 +219,10 @@ def _bind_tensors(plan: Plan, given: Mapping[str, Any], memory: Memory, bound: d
     for binding in plan.bindings:
         if binding.name in bound:
             check_rank(binding, bound[binding.name])
-    for binding in plan.bindings:
-        scope = plan.scope(bound)
-        if binding.name in given:
-            check_tensor(binding, bound[binding.name], scope)
-        else:
-            bound[binding.name] = _allocated(binding, scope, memory)
 
 
-def _allocated(binding: Binding, scope: Scope, memory: Memory) -> Tensor:
+def _geometry(binding: Binding, scope: Scope) -> tuple[list[int], list[int]]:
+    """Return the shape and the strides, in elements, of memory that is allocated for a binding."""
     shape = [axis.extent.integer(scope) for axis in binding.shape]
     strides = [1] * len(shape)
     for index in reversed(range(len(shape))):
@@ -216,4 +231,4 @@ def _allocated(binding: Binding, scope: Scope, memory: Memory) -> Tensor:
             strides[index] = strides[index + 1] * shape[index + 1] if index + 1 < len(shape) else 1
         else:
             strides[index] = stated.integer(scope)
-    return memory.allocated(binding.name, binding.dtype, shape, strides, binding.alignment)
+    return shape, strides

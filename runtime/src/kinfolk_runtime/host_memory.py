@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import numpy as np
+
 from kinfolk.check.sparse import SparseArray
 from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer
-from kinfolk_runtime.tensors import Array, Tensor, allocated, tensor
+from kinfolk_runtime.tensors import DTYPES, Array, Tensor, allocated, tensor
 
 if TYPE_CHECKING:
     from kinfolk.plan import Plan
@@ -23,6 +25,10 @@ class Memory(Protocol):
 
     def allocated(self, name: str, dtype: str, shape: Sequence[int], strides: Sequence[int], alignment: int) -> Tensor:
         """Return new memory, all poison; strides count elements."""
+        ...
+
+    def part(self, held: Tensor, dtype: str, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
+        """Return allocated bytes from their begin on as a tensor, sharing them; strides count elements."""
         ...
 
     def contents(self, held: Tensor) -> Array:
@@ -52,6 +58,12 @@ class HostMemory:
     def allocated(self, name: str, dtype: str, shape: Sequence[int], strides: Sequence[int], alignment: int) -> Tensor:
         """Return new memory of this process."""
         return Tensor(name, allocated(dtype, shape, strides, alignment))
+
+    def part(self, held: Tensor, dtype: str, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
+        """Return a view of bytes."""
+        element = DTYPES[dtype]
+        steps = tuple(step * element.itemsize for step in strides)
+        return Tensor(held.name, np.ndarray(tuple(shape), element, held.array.view(np.uint8), 0, steps))
 
     def contents(self, held: Tensor) -> Array:
         """Return the array itself."""

@@ -22,7 +22,8 @@ Array = npt.NDArray[Any]
 
 DTYPES: Final[dict[str, np.dtype[Any]]] = {name: numpy_dtype(name) for name in SCALARS}
 """The numpy dtype of each element type; integers are signed here, since page ids and offsets are."""
-_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
+NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
+"""The element type of each of those."""
 
 
 @attrs.frozen(eq=False)
@@ -95,7 +96,7 @@ def tensor(name: str, value: Any, dtype: str) -> Tensor:
 def check_dtype(name: str, found: np.dtype[Any], dtype: str) -> None:
     """Raise BindError, with how to mend it, unless a numpy dtype is that of an element type."""
     if found != DTYPES[dtype]:
-        named = _NAMES.get(found, "no element type")
+        named = NAMES.get(found, "no element type")
         raise BindError(
             f"{name}: dtype is {found} ({named}), {DTYPES[dtype]} ({dtype}) is needed. {_mended(found, dtype)}"
         )
@@ -111,7 +112,7 @@ def _mended(found: np.dtype[Any], dtype: str) -> str:
     if (
         found.itemsize == wanted.itemsize
         and found.kind in stands_for
-        and (is_integer or found not in _NAMES or found.kind != "V")
+        and (is_integer or found not in NAMES or found.kind != "V")
     ):
         return f"Convert it, or pass `.view({named})` where its bits are {dtype} already."
     return f"Convert it: `.astype({named})`."

@@ -53,7 +53,7 @@ def _freed(device: Device, address: int, stream: int) -> None:
             else:
                 device.driver.free(address, stream)
     except HipError as error:
-        log.warning("memory of %s is not freed: %s", device, error)
+        device.warn("memory", error)
 
 
 @attrs.frozen(eq=False)
@@ -96,6 +96,10 @@ class Device:
             yield
         finally:
             self.driver.set_device(before)
+
+    def warn(self, what: str, error: HipError) -> None:
+        """Log what could not be let go of."""
+        log.warning("%s of %s is not freed: %s", what, self, error)
 
     def free_deferred(self) -> None:
         """Free what could not be freed when it was let go of."""

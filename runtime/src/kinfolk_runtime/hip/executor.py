@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from kinfolk.arch import Arch
@@ -9,12 +10,14 @@ from kinfolk.errors import BindError
 from kinfolk.plan import ArgumentValue, Kind
 from kinfolk_runtime.device_array import DeviceArray
 from kinfolk_runtime.executor import Work
-from kinfolk_runtime.hip.device import Device, check_threads
+from kinfolk_runtime.hip.device import Allocation, Device, check_threads
 from kinfolk_runtime.hip.driver import Driver, Handle, telling
 from kinfolk_runtime.hip.memory import DeviceMemory
 from kinfolk_runtime.packing import packed
 
 if TYPE_CHECKING:
+    from kinfolk_runtime.bound import Bound
+    from kinfolk_runtime.hip.graph import Captured
     from kinfolk_runtime.image import Image
 
 
@@ -70,6 +73,28 @@ class HipExecutor:
         function = self.device.function(image)
         with self.device.active(), telling(f"{image.symbol} on {self.device}"):
             self.driver.launch(function, work.grid, image.block, self.stream, arguments)
+
+    def array(self, values: Any) -> DeviceArray:
+        """Return an array of this host copied into the device's memory, from which `numpy()` copies it back."""
+        return self.memory.uploaded(values)
+
+    def flusher(self, size: int) -> Callable[[], None]:
+        """Return what writes over so many bytes of memory of its own, and so over what caches hold; 0: nothing."""
+        if not size:
+            return lambda: None
+        scratch = Allocation(self.device, size, self.stream, "what is written between launches")
+
+        def flush() -> None:
+            with self.device.active(), telling(f"memory of {self.device}"):
+                self.driver.fill(scratch.address, 0, scratch.size, self.stream)
+
+        return flush
+
+    def capture(self, bound: Bound) -> Captured:
+        """Return a bound plan as a graph; see `kinfolk_runtime.hip.graph.capture`."""
+        from kinfolk_runtime.hip.graph import capture
+
+        return capture(bound)
 
     def synchronize(self) -> None:
         """Wait for all that is enqueued on the stream."""

@@ -76,7 +76,8 @@ class HipPython:
             major, minor = here.split(".")[:2]
             raise HipUnavailable(
                 f"hip-python is made for HIP {made_for}, the HIP of this host is {here}: their structures differ. "
-                f"pip install 'hip-python=={major}.{minor}.*', or install HIP {made_for}."
+                f"Install the hip-python of this host's ROCm (pip install 'hip-python=={major}.{minor}.*'), or a ROCm "
+                f"with HIP {made_for}."
             )
 
     def _library_version(self) -> int:
@@ -115,6 +116,8 @@ class HipPython:
             if _UNKNOWN_SYMBOL not in str(error) and not isinstance(error, AttributeError):
                 raise
             raise HipError(name, 801, "hipErrorNotSupported", f"this HIP has no such call: {_cause(error)}") from error
+        except ValueError as error:  # of a call that failed hip-python reads a result that was never written
+            raise HipError(name, 999, "hipErrorUnknown", f"hip-python cannot read what it gave: {error}") from error
         code = int(status)
         if code:
             raise HipError(name, code, str(getattr(status, "name", f"error {code}")), self._text(status))
@@ -134,7 +137,11 @@ class HipPython:
         return int(self._call("hipGetDeviceCount"))
 
     def properties(self, device: int) -> DeviceProperties:
-        found = self._call("hipGetDeviceProperties", device)
+        try:
+            found = self._call("hipGetDeviceProperties", device)
+        except TypeError:  # before version 10 it filled what it was passed
+            found = self._hip.hipDeviceProp_t()
+            self._call("hipGetDeviceProperties", found, device)
         return DeviceProperties(
             name=_text(found.name),
             target=_text(found.gcnArchName),
@@ -209,8 +216,12 @@ class HipPython:
         return float(self._call("hipEventElapsedTime", start, end))
 
     def is_capturing(self, stream: int) -> bool:
-        status = self._call("hipStreamIsCapturing", stream)
-        return int(status) != 0
+        try:
+            return int(self._call("hipStreamIsCapturing", stream)) != 0
+        except HipError as error:
+            if error.name == "hipErrorStreamCaptureImplicit":  # the null stream, while another one is captured
+                return True
+            raise
 
     def begin_capture(self, stream: int) -> None:
         mode = self._hip.hipStreamCaptureMode.hipStreamCaptureModeThreadLocal

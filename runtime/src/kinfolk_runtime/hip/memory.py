@@ -16,7 +16,7 @@ from kinfolk_runtime.hip.dlpack import capsule_of
 from kinfolk_runtime.hip.driver import telling
 from kinfolk_runtime.hip.interchange import device_array
 from kinfolk_runtime.simulator.buffers import span_bytes
-from kinfolk_runtime.tensors import DTYPES, Array, Tensor, check_dtype, host_array
+from kinfolk_runtime.tensors import DTYPES, NAMES, Array, Tensor, check_dtype, host_array
 
 if TYPE_CHECKING:
     from kinfolk.plan import Plan
@@ -62,6 +62,20 @@ class DeviceMemory:
             ),
         )
 
+    def uploaded(self, values: Any) -> DeviceArray:
+        """Return new memory with the values of an array of this host."""
+        array = np.ascontiguousarray(host_array("array", values))
+        if array.dtype not in NAMES:
+            raise BindError(f"an array of {array.dtype} has no element type here. Convert it.")
+        steps = [step // array.itemsize for step in array.strides]
+        allocation = Allocation(self.device, array.nbytes, self.stream, "array")
+        held = self.array_at(allocation.address, NAMES[array.dtype], array.shape, steps, allocation)
+        with self.device.active(), telling(f"array on {self.device}"):
+            if array.nbytes:
+                self.device.driver.upload(allocation.address, _span(array), self.stream)
+                self.device.driver.synchronize(self.stream)  # what was passed may change from now on
+        return held
+
     def allocated(self, name: str, dtype: str, shape: Sequence[int], strides: Sequence[int], alignment: int) -> Tensor:
         """Return new memory of the device, filled with poison in the stream's order."""
         element = DTYPES[dtype]
@@ -95,6 +109,12 @@ class DeviceMemory:
             download=self._download,
             export=self._export,
         )
+
+    def part(self, held: Tensor, dtype: str, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
+        """Return allocated bytes as a tensor, sharing them."""
+        value = held.value
+        assert isinstance(value, DeviceArray)
+        return Tensor(held.name, self.array_at(value.address, dtype, shape, strides, value.owner))
 
     def contents(self, held: Tensor) -> Array:
         """Return what a tensor holds when what was enqueued before is done; of an array of this host, that array."""

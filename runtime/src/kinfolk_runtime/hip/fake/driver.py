@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from itertools import chain, repeat
 from typing import Any, Final
@@ -92,6 +93,7 @@ class FakeDriver:
         self._kernels: dict[tuple[str, str], Kernel] = {}
         self._launch_ms = chain(launch_ms, repeat(1.0))
         self._simulator = Simulator()
+        self._counts: Counter[str] = Counter()
         self.calls: list[Call] = []
         self.launched: list[Launched] = []
         self.memory = FakeMemory()
@@ -118,7 +120,7 @@ class FakeDriver:
 
     def count(self, call: str) -> int:
         """Return how often a call was made."""
-        return sum(each.name == call for each in self.calls)
+        return self._counts[call]
 
     def leaks(self) -> dict[str, int]:
         """Return how much is held, by kind, streams beside the null stream; nothing of what there is none of."""
@@ -136,6 +138,7 @@ class FakeDriver:
     def array(self, values: Array, device: int = 0) -> DeviceArray:
         """Return an array in the device's memory with these values."""
         block = self.memory.allocate(max(values.nbytes, 1), device)
+        block.foreign = True
         held = np.ndarray(values.shape, values.dtype, block.data)
         held[...] = values
         return self._over(held, device, block)
@@ -165,7 +168,8 @@ class FakeDriver:
         return np.ndarray(array.shape, array.dtype, data, 0, array.strides).copy()
 
     def _called(self, name: str, **passed: Any) -> None:
-        number = self.count(name)
+        number = self._counts[name]
+        self._counts[name] += 1
         self.calls.append(Call(name, self._device(), passed))
         for index, (call, when, error) in enumerate(self._failures):
             if call == name and number >= when:

@@ -71,6 +71,8 @@ class Streams:
         return self._next
 
     def destroy(self, call: str, stream: int) -> None:
+        self.known(call, stream)
+        self.captures.pop(stream, None)
         self.drain(call, stream)
         del self.queues[stream]
 
