@@ -342,16 +342,22 @@ class Plan:
         """Return the arguments in parameter order; raise InternalError where one does not fit its type."""
         scope = self.scope(tensors)
         return tuple(
-            ArgumentValue(argument.name, argument.kind, self._value(argument, scope)) for argument in launch.arguments
+            ArgumentValue(argument.name, argument.kind, self._value(argument, parameter, scope))
+            for argument, parameter in zip(launch.arguments, launch.spec.parameters(), strict=True)
         )
 
-    def _value(self, argument: Argument, scope: Scope) -> Value:
+    def _value(self, argument: Argument, parameter: Parameter, scope: Scope) -> Value:
         match argument.value:
             case Expr() as expr:
                 value = expr.integer(scope)
                 bits = 31 if argument.kind == "i32" else 63
                 if not -(2**bits) <= value < 2**bits:
                     raise InternalError(f"argument {argument.name} is {expr} = {value}, outside {argument.kind}")
+                low, high = parameter.bounds
+                if not low <= value <= high:
+                    raise InternalError(
+                        f"argument {argument.name} is {expr} = {value}, its kernel takes {low} to {high}"
+                    )
                 return value
             case FloatField(name):
                 return float(getattr(self.request, name))

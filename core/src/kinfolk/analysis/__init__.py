@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from kinfolk.analysis import dead_parameters, divergence, divisions, indirection, unused_loads
+from kinfolk.analysis import (
+    alignments,
+    dead_parameters,
+    divergence,
+    divisions,
+    i32_ranges,
+    indirection,
+    unused_loads,
+)
 from kinfolk.analysis.divisions import Division, loop_divisions
 from kinfolk.analysis.indirection import Indirection, indirections
 from kinfolk.analysis.subject import Subject
@@ -29,6 +37,8 @@ ANALYSES: Final[Mapping[str, Analysis]] = MappingProxyType(
         divergence.BARRIER: divergence.divergent_barriers,
         divergence.LOOP: divergence.divergent_loops,
         indirection.CHECK: indirection.unchecked_indirections,
+        i32_ranges.CHECK: i32_ranges.i32_ranges,
+        alignments.CHECK: alignments.alignments,
         divisions.CHECK: divisions.divided_in_loops,
     }
 )

@@ -38,7 +38,7 @@ class Fact:
 
 Facts = frozenset[Fact]
 _OTHER: Final[dict[Side, Side]] = {LOW: HIGH, HIGH: LOW, BOTH: BOTH}
-_NEGATED: Final = {
+NEGATED: Final = {
     "eq": "ne", "ne": "eq", "slt": "sge", "sge": "slt", "sle": "sgt", "sgt": "sle",
     "ult": "uge", "uge": "ult", "ule": "ugt", "ugt": "ule",
 }  # fmt: skip
@@ -53,7 +53,7 @@ def facts_of(condition: Value, holds: bool) -> Facts:
         case "core.icmp":
             predicate = made.attributes["predicate"]
             assert isinstance(predicate, str)
-            return _compared(predicate if holds else _NEGATED[predicate], made)
+            return _compared(predicate if holds else NEGATED[predicate], made)
         case "core.and" if holds:
             return facts_of(made.operands[0], True) | facts_of(made.operands[1], True)
         case "core.or" if not holds:

@@ -9,12 +9,13 @@ is all that is asked here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from kinfolk.analysis.comparisons import BOTH, HIGH, LOW, Facts, Side, constant_of, everywhere, facts_of
+from kinfolk.analysis.comparisons import BOTH, HIGH, LOW, Fact, Facts, Side, constant_of, everywhere, facts_of
 from kinfolk.check.defect import Defect
 from kinfolk.ir.meaning import Control, LanePermutation, MemoryAccess, ScheduleMarker
 from kinfolk.ir.types import BufferType, PointerType, ScalarType
@@ -74,6 +75,14 @@ def indirections(kernel: Kernel) -> tuple[Indirection, ...]:
     return _Analysis(kernel).found()
 
 
+def reached_by(kernel: Kernel, sources: Set[Operation]) -> tuple[Indirection, ...]:
+    """Return the addresses, signed comparisons and bounds of loops made of what `sources` give, as if those were loads.
+
+    What comes from memory counts as checked then.
+    """
+    return _Analysis(kernel, sources).found()
+
+
 def unchecked_indirections(subject: Subject) -> tuple[Defect, ...]:
     """Return a defect for each address that is made of a loaded value without a range check."""
     return tuple(
@@ -117,8 +126,9 @@ class _Analysis:
     What a loop carries is taken for good until shown otherwise, over and over until nothing changes.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, sources: Set[Operation] | None = None) -> None:
         self._kernel = kernel
+        self._sources = sources
         self._around: dict[Operation, Facts] = {}
         self._loops: dict[Region, Operation] = {}
         self._stored: dict[Value, list[tuple[Operation, Value | None]]] = {}
@@ -174,7 +184,8 @@ class _Analysis:
 
     def _of(self, op: Operation) -> Iterator[Indirection]:
         facts = self._around[op]
-        for value, what, more in _addresses(op):
+        uses = _addresses(op) if self._sources is None else itertools.chain(_addresses(op), _decisions(op))
+        for value, what, more in uses:
             state = self._state(value, facts | more)
             missing: tuple[Side, ...] = tuple(side for side in SIDES if state[side] is not None)
             chain = _either(state.low, state.high)
@@ -210,6 +221,8 @@ class _Analysis:
             if value.owner is self._kernel.body:
                 return GOOD
             return self._assumed.setdefault(value, GOOD)
+        if self._sources is not None and op in self._sources:
+            return State((op,), (op,))
         meaning = op.definition.meaning
         if isinstance(meaning, MemoryAccess) and meaning.action == "load":
             return self._loaded(op, meaning)
@@ -223,15 +236,19 @@ class _Analysis:
 
     def _loaded(self, op: Operation, meaning: MemoryAccess) -> State:
         if meaning.space != "workgroup":
-            return State((op,), (op,))
+            return self._read(op)
         return _with(op, self._assumed.setdefault(op.operands[0], GOOD))
+
+    def _read(self, op: Operation) -> State:
+        """Return the state of what comes from memory."""
+        return State((op,), (op,)) if self._sources is None else GOOD
 
     def _carried(self, value: Value) -> State:
         """Return the state of what a loop carries or counts, or of what is stored to an allocation, as known so far."""
         if isinstance(value.type, BufferType):
             return _joined(
                 [
-                    State((op,), (op,)) if stored is None else _with(op, self._state(stored, self._around[op]))
+                    self._read(op) if stored is None else _with(op, self._state(stored, self._around[op]))
                     for op, stored in self._stored.get(value, [])
                 ]
             )
@@ -357,6 +374,15 @@ def _addresses(op: Operation) -> Iterator[tuple[Value, str, Facts]]:
             yield op.operands[-1], "an index into workgroup memory", frozenset()
         case _:
             return
+
+
+def _decisions(op: Operation) -> Iterator[tuple[Value, str, Facts]]:
+    """Yield the values of an op that decide where a kernel goes: those of signed comparisons, and bounds of loops."""
+    meaning = op.definition.meaning
+    if op.name == "core.icmp" and str(op.attributes["predicate"]).startswith("s"):
+        yield from ((value, "a signed comparison", frozenset[Fact]()) for value in op.operands)
+    elif isinstance(meaning, Control) and meaning.kind == "for":
+        yield from ((value, "the bound of a loop", frozenset[Fact]()) for value in op.operands[:2])
 
 
 def _of_a_view_that_is_not_empty(size: Value) -> Facts:

@@ -16,11 +16,20 @@ def live_values(kernel: Kernel) -> frozenset[Value]:
     return marking.finished()
 
 
+def ops_behind(kernel: Kernel, op: Operation) -> frozenset[Operation]:
+    """Return the ops that an op's operands, and whether it takes place, depend on; the op itself is one of them."""
+    marking = _Marking(kernel)
+    marking.happens(op)
+    marking.values += op.operands
+    marking.finished()
+    return frozenset(marking.happening)
+
+
 class _Marking:
     def __init__(self, kernel: Kernel) -> None:
         self.values: list[Value] = []
         self._live: set[Value] = set()
-        self._happening: set[Operation] = set()
+        self.happening: set[Operation] = set()
         self._around: dict[Operation, Operation] = {}
         self._of_region: dict[Region, Operation] = {}
         for op in kernel.walk():
@@ -30,8 +39,8 @@ class _Marking:
 
     def happens(self, op: Operation | None) -> None:
         """Note that an op takes place, so that what leads to it counts: conditions, and the bounds of loops."""
-        while op is not None and op not in self._happening:
-            self._happening.add(op)
+        while op is not None and op not in self.happening:
+            self.happening.add(op)
             if op.regions:
                 self.values += op.operands[: 3 if _is(op, "for") else 1]
             op = self._around.get(op)

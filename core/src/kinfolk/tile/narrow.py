@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kinfolk.ir.builder import op_in_role
-from kinfolk.ir.ops import convert, lanes, vector
+from kinfolk.ir.ops import arithmetic, convert, lanes, vector
 from kinfolk.ir.types import BF16, I32, ScalarType, VectorType
 from kinfolk.ir.value import Value
 
@@ -29,7 +29,7 @@ def narrow_weights(values: Sequence[Value], element: ScalarType) -> Value:
     """
     if element != BF16 or op_in_role("narrow_bf16") is not None:
         return narrow(values, element)
-    rounded = [convert.bitcast(value, to=I32) + 0x8000 for value in values]
+    rounded = [arithmetic.add(convert.bitcast(value, to=I32), 0x8000) for value in values]  # bits, not a number
     return _as_vector(
         [
             lanes.byte_permute(rounded[index], rounded[index + 1], selector=(2, 3, 6, 7))

@@ -21,7 +21,8 @@ class MlaSpec(Spec):
     `latent_width` + `rope_width` elements of `dtype` together, a tile at a time; where there are `key_groups` of waves,
     each takes every so many-th tile for the same heads. The `lanes` of a wave read and write `vector_bytes` each at
     once; a staged key row is followed by `row_padding_bytes` unused ones, so that the rows of a column start in
-    different banks. `num_heads` is the stride of a query's rows.
+    different banks. `num_heads` is the stride of a query's rows. The loops count keys up to `pages_ahead` pages past a
+    sequence's last.
     """
 
     heads_per_wave: ClassVar[int]
@@ -30,6 +31,7 @@ class MlaSpec(Spec):
     waves: ClassVar[int] = 4
     vector_bytes: ClassVar[int] = 16
     row_padding_bytes: ClassVar[int] = 16
+    pages_ahead: ClassVar[int] = 1
 
     num_heads: int = attrs.field(validator=ExactInt(minimum=16, maximum=128, step=16))
     latent_width: int = attrs.field(validator=ExactInt(minimum=16, step=16))
@@ -51,6 +53,16 @@ class MlaSpec(Spec):
     def head_waves(self) -> int:
         """How many waves have heads of their own."""
         return self.waves // self.key_groups
+
+    @property
+    def workgroups_per_query(self) -> int:
+        """How many workgroups have heads of one query."""
+        return -(-self.num_heads // (self.head_waves * self.heads_per_wave))
+
+    @property
+    def most_keys(self) -> int:
+        """How many keys a sequence may have, counted in 32 bits."""
+        return 2**31 - self.pages_ahead * self.page_size
 
     @property
     def tile_pages(self) -> int:
@@ -88,9 +100,9 @@ class MlaSpec(Spec):
             Parameter(name="lse", type=floats, access="write", alignment=4),
             Parameter(name="scale", type=F32),
             Parameter(name="block_table_stride", type=I32),
-            Parameter(name="num_pages", type=I32),
-            Parameter(name="total_q", type=I32),
-            Parameter(name="max_seqlen_k", type=I32),
+            Parameter(name="num_pages", type=I32, minimum=0),
+            Parameter(name="total_q", type=I32, minimum=0),
+            Parameter(name="max_seqlen_k", type=I32, minimum=0, maximum=self.most_keys),
         )
 
 

@@ -20,6 +20,7 @@ from kinfolk_runtime.toolchains.linker import find_linker, link
 
 CODE_SUFFIX: Final = ".co"
 IR_SUFFIX: Final = ".mlir"
+BOUNDS: Final = ("minimum", "maximum")
 
 
 @attrs.frozen(kw_only=True)
@@ -47,18 +48,21 @@ def spec_from(digest: str, data: dict[str, Any]) -> BundledSpec:
 def _parameter(data: dict[str, Any]) -> Parameter:
     element = SCALARS[data["element"]]
     kind = PointerType(element) if data["kind"] == "pointer" else element
-    return Parameter(name=data["name"], type=kind, access=data["access"], alignment=data["alignment"])
+    bounds = {name: data[name] for name in BOUNDS if name in data}
+    return Parameter(name=data["name"], type=kind, access=data["access"], alignment=data["alignment"], **bounds)
 
 
 def _argument_data(parameter: Parameter, offset: int) -> dict[str, Any]:
     kind = parameter.type
     element = kind.element.name if isinstance(kind, PointerType) else kind.name
+    bounds = {name: bound for name in BOUNDS if (bound := getattr(parameter, name)) is not None}
     return {
         "name": parameter.name,
         "kind": parameter.kind,
         "element": element,
         "access": parameter.access,
         "alignment": parameter.alignment,
+        **bounds,
         "offset": offset,
         "size": parameter.bytes,
     }

@@ -33,13 +33,22 @@ def thread_id(m: Any) -> Any:
 
 def _axis_rule(types: tuple[Type, ...], attributes: Any) -> tuple[Type, ...]:
     rules.expect(attributes["axis"] in (0, 1, 2), f"axis is 0, 1 or 2, got {attributes['axis']}")
+    below = attributes["below"]
+    rules.expect(0 <= below < 2**31, f"below is a number of workgroups, at least 1 and less than 2^31, got {below}")
     return (I32,)
 
 
-@lane_op("core.block_id", "", _axis_rule, BY_TARGET, attributes=(AttributeDef("axis", "int"),), uniform=True)
-def block_id(m: Any, *, axis: int) -> Any:
+BELOW = AttributeDef("below", "int", default=0)
+"""What the index is below, a claim that is checked; 0 stands for as many workgroups as the arch can have."""
+
+
+@lane_op("core.block_id", "", _axis_rule, BY_TARGET, attributes=(AttributeDef("axis", "int"), BELOW), uniform=True)
+def block_id(m: Any, *, axis: int, below: int = 0) -> Any:
     """The index of the workgroup along axis 0, 1 or 2 of the grid."""
-    return m.block_id(axis)
+    index = m.block_id(axis)
+    if below:
+        m.require(m.unsigned_less(index, below), f"the grid has more than the {below} workgroups claimed of this axis")
+    return index
 
 
 def _data_rule(types: tuple[Type, ...], _: Any) -> tuple[Type, ...]:

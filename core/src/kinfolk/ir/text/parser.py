@@ -94,14 +94,18 @@ class _Parser(Reader):
 
     def _parameter(self, word: Word, row: dict[str, object], type_: Type) -> Parameter:
         name, access, alignment = (row.get(key) for key in ("name", "access", "alignment"))
-        if set(row) != {"name", "access", "alignment"} or type(name) is not str or type(alignment) is not int:
-            self._refuse(word, "a parameter has a name, an access and an alignment")
+        bounds = {key: row[key] for key in ("minimum", "maximum") if key in row}
+        if row.keys() - bounds.keys() != {"name", "access", "alignment"}:
+            self._refuse(word, "a parameter has a name, an access, an alignment and perhaps a minimum and a maximum")
+        if type(name) is not str or any(type(each) is not int for each in (alignment, *bounds.values())):
+            self._refuse(word, "the name of a parameter is a string, its alignment and its bounds are integers")
         if access not in ("read", "write", "readwrite"):
             self._refuse(word, f"access of {name} is {access!r}, one of read, write, readwrite is allowed")
         if not isinstance(type_, (PointerType, ScalarType)):
             self._refuse(word, f"parameter {name} has type {type_}; it is a pointer or a scalar")
+        numbers = cast("dict[str, int]", {"alignment": alignment, **bounds})
         try:
-            return Parameter(name=name, type=type_, access=access, alignment=alignment)
+            return Parameter(name=name, type=type_, access=access, **numbers)
         except InternalError as error:
             self._refuse(word, str(error))
 

@@ -42,11 +42,13 @@ def _head(kernel: Kernel) -> str:
 
 
 def _parameter(parameter: Parameter) -> str:
+    bounds = {"minimum": parameter.minimum, "maximum": parameter.maximum}
     return _dictionary(
         {
             "name": quoted(parameter.name),
             "access": quoted(parameter.access),
             "alignment": _attribute(parameter.alignment),
+            **{name: _attribute(bound) for name, bound in bounds.items() if bound is not None},
         }
     )
 

@@ -20,7 +20,7 @@ MAX_I32: Final = 2**31 - 1
 _BELOW: Final = maximum(minimum(field("num_heads") // STEP * STEP, HEADS[-2]), HEADS[0])
 
 
-def capability(code: str, heads: Limit, pages_ahead: int = 1) -> tuple[Limit, ...]:
+def capability(code: str, heads: Limit, pages_ahead: int = MlaDecodeSpec.pages_ahead) -> tuple[Limit, ...]:
     """Return what a request must meet for a candidate whose codes begin with `code`.
 
     `heads` is its limit of heads; it names pages up to `pages_ahead` past a sequence's last. `causal` may be either: a

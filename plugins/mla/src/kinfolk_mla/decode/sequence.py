@@ -61,7 +61,8 @@ class Work:
         length = arithmetic.smin(arithmetic.smax(difference, constant(0, I32)), arguments.max_seqlen_k)
         spec = geometry.spec
         member = wave % spec.head_waves if spec.key_groups > 1 else wave
-        first_head = (lanes.block_id(axis=0) * spec.head_waves + member) * spec.heads_per_wave
+        group = lanes.block_id(axis=0, below=spec.workgroups_per_query)
+        first_head = (group * spec.head_waves + member) * spec.heads_per_wave
         has_query = query_exists(token, next_token, arguments.total_q)
         return cls(arguments, geometry, sequence, token, has_query, length, wave, first_head)
 

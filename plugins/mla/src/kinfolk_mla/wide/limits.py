@@ -23,8 +23,6 @@ from kinfolk_mla.decode.limits import (
 from kinfolk_mla.wide.spec import STAGINGS, MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
 
 PIPELINED, GROUPED = "mla.pipelined", "mla.grouped"
-PAGES_AHEAD: Final = 4 * max(staging.tile_pages for staging in STAGINGS.values()) + 1
-"""How far past a sequence's last page the loops count, in pages."""
 DIRECT_ROLES: Final = (f"stage_view_{MlaWideSpec.vector_bytes}", "wait_staged", "transpose_read_16")
 """What an arch must have ops for if tiles are to come directly."""
 REGISTERS: Final = 512
@@ -57,7 +55,7 @@ def _capability(code: str, kind: type[MlaWideSpec]) -> tuple[Limit, ...]:
             because=f"{kind.waves // kind.key_groups} waves compute {kind.heads_per_wave} heads each",
             remedy=f"Pad or divide the query to {heads} heads a request, or let another candidate serve it.",
         ),
-        PAGES_AHEAD,
+        kind.pages_ahead,
     )
 
 

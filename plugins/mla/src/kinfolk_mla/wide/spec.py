@@ -51,6 +51,7 @@ class MlaWideSpec(MlaSpec):
 
     heads_per_wave: ClassVar[int] = 32
     workgroups_per_cu: ClassVar[int] = 1
+    pages_ahead: ClassVar[int] = 4 * max(staging.tile_pages for staging in STAGINGS.values()) + 1
     rotations: ClassVar[Mapping[str, Rotation]]
 
     staging: str = attrs.field(validator=OneOf(tuple(STAGINGS)))

@@ -173,6 +173,9 @@ class Bundle {
       made.argument_bytes = data.at("argument_bytes");
       for (const Json& each : data.at("arguments")) {
         made.places.push_back({each.at("name"), each.at("kind"), each.at("offset"), each.at("size")});
+        const bool narrow = made.places.back().kind == "i32";
+        made.places.back().minimum = each.contains("minimum") ? each.at("minimum").get<std::int64_t>() : narrow ? INT32_MIN : INT64_MIN;
+        made.places.back().maximum = each.contains("maximum") ? each.at("maximum").get<std::int64_t>() : narrow ? INT32_MAX : INT64_MAX;
       }
       return made;
     }

@@ -35,6 +35,7 @@ struct Kernel {
   struct Place {
     std::string name, kind;
     std::size_t offset, size;
+    std::int64_t minimum = INT64_MIN, maximum = INT64_MAX;  // of an integer
   };
   std::vector<Place> places;
 };
@@ -257,7 +258,7 @@ class Plan {
     const Kernel& kernel = *kernels_.at(launch);
     std::vector<unsigned char> block(static_cast<std::size_t>(kernel.argument_bytes), 0);
     for (std::size_t i = 0; i < planned.arguments.size(); ++i) {
-      put(block, kernel.places[i], bits(kernel, planned.arguments[i], scope, addresses));
+      put(block, kernel.places[i], bits(kernel, kernel.places[i], planned.arguments[i], scope, addresses));
     }
     return block;
   }
@@ -369,8 +370,8 @@ class Plan {
     }
   }
 
-  std::uint64_t bits(const Kernel& kernel, const detail::Argument& argument, const Scope& scope,
-                     const std::map<std::string, std::uint64_t>& addresses) const {
+  std::uint64_t bits(const Kernel& kernel, const Kernel::Place& place, const detail::Argument& argument,
+                     const Scope& scope, const std::map<std::string, std::uint64_t>& addresses) const {
     if (argument.kind == "pointer") {
       const auto found = addresses.find(argument.binding);
       if (found == addresses.end()) throw BindError("there is no address of " + argument.binding + ".");
@@ -381,6 +382,11 @@ class Plan {
       if (argument.kind == "i32" && (value < INT32_MIN || value > INT32_MAX)) {
         throw BindError(kernel.symbol + ": argument " + argument.name + " is " + argument.expr->text() + " = " + std::to_string(value) +
                         ", outside i32. Pass smaller tensors or strides.");
+      }
+      if (value < place.minimum || value > place.maximum) {
+        throw BindError(kernel.symbol + ": argument " + argument.name + " is " + argument.expr->text() + " = " + std::to_string(value) +
+                        ", its kernel takes " + std::to_string(place.minimum) + " to " + std::to_string(place.maximum) +
+                        ". Pass smaller tensors or strides.");
       }
       return static_cast<std::uint64_t>(value);
     }

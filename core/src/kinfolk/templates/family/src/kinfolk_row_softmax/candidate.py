@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from kinfolk.candidate import Candidate
-from kinfolk.expr import fact, field, floor_div, one_of, stride
+from kinfolk.expr import fact, field, floor_div, minimum, one_of, stride
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk.refusal import Limit
 from kinfolk_row_softmax.spec import DTYPES, RowSoftmaxSpec
@@ -39,7 +39,7 @@ CAPABILITY: Final = (
         "row_softmax.columns",
         "cannot",
         "columns",
-        field("columns") <= floor_div(fact("max_view_bytes"), 4) - 1,
+        field("columns") <= minimum(floor_div(fact("max_view_bytes"), 4) - 1, RowSoftmaxSpec.most_columns),
         because="a row is one bounded view",
         remedy="Divide the row, and join the parts by their lse.",
     ),

@@ -22,6 +22,8 @@ class RowSoftmaxSpec(Spec):
     """
 
     columns_per_lane: ClassVar[int] = 4
+    most_columns: ClassVar[int] = (2**31 - 4) // 4 - 1
+    """As many as a bounded view holds of f32, one less for the words at its ends."""
 
     dtype: str = attrs.field(validator=OneOf(DTYPES))
     waves: int = attrs.field(validator=ExactInt(maximum=8))
@@ -38,6 +40,6 @@ class RowSoftmaxSpec(Spec):
             Parameter(name="y", type=data, access="write", alignment=4),
             Parameter(name="lse", type=PointerType(F32), access="write", alignment=4),
             Parameter(name="scale", type=F32),
-            Parameter(name="columns", type=I32),
+            Parameter(name="columns", type=I32, minimum=1, maximum=self.most_columns),
             Parameter(name="row_stride", type=I64),
         )
