@@ -23,6 +23,13 @@ def assumed(condition: Value, holds: bool, sets: Sets) -> dict[Value, Strided] |
     return narrowing.found if narrowing.condition(condition, holds) else None
 
 
+def in_loop(lower: Value, upper: Value, sets: Sets) -> dict[Value, Strided]:
+    """Return narrower sets of some values in a loop from `lower` to below `upper`, which goes round at least once."""
+    narrowing = _Narrowing(sets)
+    narrowing.less(lower, upper)
+    return narrowing.found
+
+
 class _Narrowing:
     """Sets that get narrower with each condition; a method returns False where nothing is left."""
 
@@ -56,6 +63,9 @@ class _Narrowing:
                 return self.condition(made.operands[0], holds)
             case _:
                 return True
+
+    def less(self, a: Value, b: Value) -> bool:
+        return self._ordered("lt", a, b) and self._ordered("gt", b, a)
 
     def _set(self, value: Value) -> Strided:
         return self.found.get(value) or self._sets[value]

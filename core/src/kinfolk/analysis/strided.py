@@ -194,12 +194,18 @@ def unsigned(a: Strided, bits: int) -> Strided:
     return found
 
 
+def _zeros(known: int, bits: int) -> int:
+    """Return how many of the lowest bits are known to be 0."""
+    return (bits & -bits).bit_length() - 1 if bits else known
+
+
 def conjoined(a: Strided, b: Strided, bits: int) -> Strided:
     """Return a set that holds the bitwise `a & b`."""
     (known_a, bits_a), (known_b, bits_b) = low_bits(a), low_bits(b)
     known, value = min(known_a, known_b), bits_a & bits_b
-    for zeros in (known_a if not bits_a else 0, known_b if not bits_b else 0):
-        known, value = (zeros, 0) if zeros > known else (known, value)
+    zeros = max(_zeros(known_a, bits_a), _zeros(known_b, bits_b))
+    if zeros > known:
+        known, value = zeros, 0
     whole = signed(bits)
     if a.low < 0 and b.low < 0:
         mask = b.single if b.single is not None else a.single

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from math import gcd
 from typing import TYPE_CHECKING, Final
 
-from kinfolk.analysis.conditions import assumed
+from kinfolk.analysis.conditions import assumed, in_loop
 from kinfolk.analysis.growth import grown
 from kinfolk.analysis.strided import (
     ANY_ADDRESS,
@@ -194,7 +194,8 @@ class Values:
             return
         self._sets[region.arguments[0]] = counter
         rounds = -(-(upper.high - lower.low) // count)
-        last = _Loop(self, op, followed, first, rounds).settled()
+        with self._narrowed(in_loop(*op.operands[:2], self)):
+            last = _Loop(self, op, followed, first, rounds).settled()
         surely = lower.high < upper.low
         for i in followed:
             self._sets[op.results[i]] = last[i] if surely else joined(first[i], last[i])

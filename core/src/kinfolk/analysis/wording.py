@@ -38,15 +38,15 @@ def worded(value: Value, kernel: Kernel, depth: int = 0) -> str:
             return "loaded value"
         case _:
             pass
-    named = op.name not in SIGNS and op.name not in CASTS
+    if op.name in CASTS:
+        return worded(op.operands[0], kernel, depth)
+    named = op.name not in SIGNS
     if depth >= DEEPEST or (named and depth):
         return "..."
     words = [worded(operand, kernel, depth + 1) for operand in op.operands]
     if op.name in SIGNS:
         text = f"{words[0]} {SIGNS[op.name]} {words[1]}"
         return f"({text})" if depth else text
-    if op.name in CASTS:
-        return words[0]
     if op.name == "core.select":
         return f"{words[1]} or {words[2]}"
     return f"{op.name.rpartition('.')[2]}({', '.join(words)})"

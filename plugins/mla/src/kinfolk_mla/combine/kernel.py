@@ -84,7 +84,7 @@ class Combine:
             softmax=OnlineSoftmax.of(arguments.scale, ()),
             wave_size=wave_size,
             token=token,
-            head=lanes.block_id(axis=0),
+            head=lanes.block_id(axis=0, below=spec.most_heads),
             column=lanes.thread_id() * spec.columns_per_lane,
             part_out=memory.offset(arguments.part_out, rows * spec.latent_width),
             part_ml=memory.offset(arguments.part_ml, rows * 2),

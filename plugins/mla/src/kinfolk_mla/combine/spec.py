@@ -24,6 +24,9 @@ class MlaCombineSpec(Spec):
 
     columns_per_lane: ClassVar[int] = 4
     waves_per_simd: ClassVar[int] = 8
+    most_heads: ClassVar[int] = 2**10
+    most_segments: ClassVar[int] = 2**20
+    """Rows of a token are numbered in 32 bits."""
 
     latent_width: int = attrs.field(validator=ExactInt(minimum=4, step=4))
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
@@ -54,7 +57,7 @@ class MlaCombineSpec(Spec):
             Parameter(name="out", type=PointerType(SCALARS[self.dtype]), access="write", alignment=16),
             Parameter(name="lse", type=floats, access="write", alignment=4),
             Parameter(name="scale", type=F32),
-            Parameter(name="total_q", type=I32),
-            Parameter(name="num_heads", type=I32),
-            Parameter(name="num_segments", type=I32),
+            Parameter(name="total_q", type=I32, minimum=0),
+            Parameter(name="num_heads", type=I32, minimum=1, maximum=self.most_heads),
+            Parameter(name="num_segments", type=I32, minimum=0, maximum=self.most_segments),
         )
