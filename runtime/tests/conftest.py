@@ -31,7 +31,16 @@ def _importable(name: str) -> None:
         spec.loader.exec_module(sys.modules[name])
 
 
-for _name in ("double_family", "engine_pair", "goldens_family", "paged_sum", "workgroup_toy", "planted", "hip_toy"):
+for _name in (
+    "double_family",
+    "engine_pair",
+    "goldens_family",
+    "observed_values",
+    "paged_sum",
+    "workgroup_toy",
+    "planted",
+    "hip_toy",
+):
     _importable(_name)
 
 
