@@ -306,3 +306,20 @@ def test_every_expression_of_a_plan_is_listed():
     assert names == set("abcdefgh")
     declared = {leaf.name for expr in made.declared() for leaf in expr.leaves() if leaf.tag == "fact"}
     assert declared == names  # what is derived reads no other fact
+
+
+def test_an_argument_keeps_the_bounds_that_its_kernel_declares(monkeypatch):
+    made = plan(request=RowRequest(length=48))
+    declared = made.launches[0].spec.parameters()
+
+    def most(limit):
+        return tuple(
+            attrs.evolve(each, minimum=1, maximum=limit) if each.name == "table_stride" else each for each in declared
+        )
+
+    made = plan(arguments={"table_stride": Argument("table_stride", "i32", field("length"))}, request=made.request)
+    monkeypatch.setattr(type(made.launches[0].spec), "parameters", lambda spec: most(48))
+    assert made.arguments(made.launches[0])[-1].value == 48
+    monkeypatch.setattr(type(made.launches[0].spec), "parameters", lambda spec: most(47))
+    with pytest.raises(InternalError, match=r"table_stride is length = 48, its kernel takes 1 to 47"):
+        made.arguments(made.launches[0])

@@ -19,13 +19,13 @@ from kinfolk.ir.types import I32, PointerType
 from kinfolk.parameters import Parameter
 from kinfolk_runtime.simulator.fault import KernelFault
 
-SEEDS = range(150)
-WAVES = 2
+SEEDS = range(40)
+WAVES, GROUPS = 2, 2
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 
 
 class RandomBody:
-    """Integer arithmetic, branches and loops, drawn; half of what is drawn stays small, so that much of it is proved."""
+    """Integer arithmetic, branches and loops, drawn so that some of it is proved and some goes wrong."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -100,12 +100,13 @@ def drawn(seed: int):
     out = Parameter(name="out", type=PointerType(I32), access="write", alignment=4)
 
     def body(out, *numbers):
-        known = [*numbers, lanes.lane_id(), lanes.wave_id(), lanes.block_id(axis=0, below=3), constant(8, I32)]
+        known = [*numbers, lanes.lane_id(), lanes.wave_id(), lanes.block_id(axis=0, below=GROUPS), constant(8, I32)]
         made = RandomBody(chance).grown(known, 2)
         total = made[-1]
         for value in made[-4:]:
             total = arithmetic.xor(total, value)
-        memory.store(memory.offset(out, lanes.thread_id()), total)
+        place = lanes.block_id(axis=0, below=GROUPS) * (WAVES * PAPER.wave_size) + lanes.thread_id()
+        memory.store(memory.offset(out, place), total)
 
     kernel = build_kernel("k", [out, *numbers], arch=PAPER, block=WAVES * PAPER.wave_size, body=body)
     return kernel, ends
@@ -119,15 +120,16 @@ def outcomes():
         kernel, ends = drawn(seed)
         subject = Subject(kernel=kernel, arch=PAPER)
         doubted = bool(ANALYSES["i32_range"](subject))
-        chance, faults, observed = random.Random(seed), 0, 0
-        for pick in (min, max, lambda pair: chance.randint(*pair)):
+        faults, observed = 0, 0
+        for pick in (min, max, random.Random(seed).choice):
             simulator = ObservedValues(subject.values, subject.values_by_wave)
-            out = np.zeros(WAVES * PAPER.wave_size, np.int32)
+            out = np.zeros(GROUPS * WAVES * PAPER.wave_size, np.int32)
             try:
-                simulator.launch(kernel, (2, 1, 1), [out, *(pick(pair) for pair in ends)])
+                simulator.launch(kernel, (GROUPS, 1, 1), [out, *(pick(pair) for pair in ends)])
             except KernelFault as fault:
-                assert fault.kind in ("integer", "race"), fault
-                faults += fault.kind == "integer"
+                if fault.kind != "integer":
+                    raise
+                faults += 1
             assert not simulator.outside, (seed, simulator.outside[0])
             observed += simulator.observed
         found[seed] = (doubted, faults, observed)
@@ -135,15 +137,15 @@ def outcomes():
 
 
 def test_no_value_is_outside_what_it_may_be(outcomes):
-    assert sum(observed for _, _, observed in outcomes.values()) > 10_000
+    assert sum(observed for _, _, observed in outcomes.values()) > 2000
 
 
 def test_a_range_that_is_violated_was_doubted(outcomes):
     """And the kernels are of both kinds: some are proved, and of those that are not some do go wrong."""
     for seed, (doubted, faults, _) in outcomes.items():
         assert doubted or not faults, seed
-    assert sum(not doubted for doubted, _, _ in outcomes.values()) > 10
-    assert sum(bool(faults) for _, faults, _ in outcomes.values()) > 10
+    assert sum(not doubted for doubted, _, _ in outcomes.values()) > 3
+    assert sum(bool(faults) for _, faults, _ in outcomes.values()) > 3
 
 
 def test_a_value_outside_is_seen():

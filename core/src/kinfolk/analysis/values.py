@@ -194,7 +194,7 @@ class Values:
             return
         self._sets[region.arguments[0]] = counter
         rounds = -(-(upper.high - lower.low) // count)
-        with self._narrowed(in_loop(*op.operands[:2], self)):
+        with self._narrowed(in_loop(op.operands[0], op.operands[1], self)):
             last = _Loop(self, op, followed, first, rounds).settled()
         surely = lower.high < upper.low
         for i in followed:

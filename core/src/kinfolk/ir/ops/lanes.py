@@ -33,7 +33,7 @@ def thread_id(m: Any) -> Any:
 
 def _axis_rule(types: tuple[Type, ...], attributes: Any) -> tuple[Type, ...]:
     rules.expect(attributes["axis"] in (0, 1, 2), f"axis is 0, 1 or 2, got {attributes['axis']}")
-    below = attributes["below"]
+    below = attributes.get("below", 0)
     rules.expect(0 <= below < 2**31, f"below is a number of workgroups, at least 1 and less than 2^31, got {below}")
     return (I32,)
 
