@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import struct
+from pathlib import Path
 
 import attrs
 import numpy as np
@@ -13,6 +16,8 @@ import kinfolk_runtime
 from kinfolk.dispatch import selections
 from kinfolk.plugins.composition import compose
 from kinfolk_mla.request import MlaRequest
+from kinfolk_runtime.bench import Shapes, bench
+from kinfolk_runtime.bench.run import Choices
 from kinfolk_runtime.bundles import load_bundle, write_bundle
 from kinfolk_runtime.hip import HipExecutor
 from kinfolk_runtime.hip.fake import FakeDriver
@@ -141,6 +146,12 @@ def test_decode_steps_that_grow_are_looked_up(given):
     assert counts == list(range(40, 60))
 
 
+def test_the_page_on_running_does_what_it_says():
+    text = (Path(__file__).resolve().parent.parent / "docs" / "running.md").read_text()
+    first = re.search(r"runs this block as it stands here:\n\n```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(first[1], "running.md", "exec"), {})
+
+
 def timed(fake, **options):
     options = {"warm_up": 2, "launches": 5, "flush_bytes": 1 << 20} | options
     return time_request(SMALL, "gfx942", executor=HipExecutor(driver=fake), scenario="ragged", **options)
@@ -183,6 +194,28 @@ def test_nothing_is_timed_where_an_output_is_wrong():
         timed(fake)
     assert caught.value.report.status == "fail"
     assert fake.count("hipEventRecord") == fake.count("hipGraphLaunch") == 0
+
+
+@pytest.mark.parametrize("kind", [FakeDriver, Wrong])
+def test_bench_times_what_is_right_on_the_device(kind):
+    fake, _, composition = taught("gfx942", kind)
+    shapes = {
+        "schema": "kinfolk.shapes/1",
+        "family": "mla",
+        "about": "one",
+        "source": "this test",
+        "request": {},
+        "shapes": [{"name": "small", "request": FIELDS}],
+    }
+    choices = Choices(mode="time", executor=HipExecutor(driver=fake), repeats=3)
+    [row] = bench([composition], [Shapes.read(json.dumps(shapes), "one", "mla")], choices).rows
+    if kind is Wrong:
+        assert row.status == "fail"
+        assert "median_us" not in row.figures
+        assert "is wrong on hip, so nothing is timed" in row.findings[0]
+    else:
+        assert row.status == "pass"
+        assert (row.figures["median_us"], row.figures["repeats"]) == (1000.0, 3)
 
 
 def test_what_cannot_be_timed():

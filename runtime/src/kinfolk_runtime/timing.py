@@ -154,9 +154,18 @@ def time_request(
     )
 
 
-def _timed(executor: Executor) -> Timed:
+def _lacking(executor: Executor) -> list[str]:
     needed = ("array", "mark", "elapsed_ms", "forget", "flusher", "capture")
-    if lacking := [name for name in needed if not callable(getattr(executor, name, None))]:
+    return [name for name in needed if not callable(getattr(executor, name, None))]
+
+
+def can_be_timed(executor: Executor) -> bool:
+    """Return whether an executor has what `time_request` asks for."""
+    return not _lacking(executor)
+
+
+def _timed(executor: Executor) -> Timed:
+    if lacking := _lacking(executor):
         raise NotTimedError(
             f"executor {executor.name} cannot be timed, it has no {', '.join(lacking)}. Time on a device: hip."
         )

@@ -19,9 +19,11 @@ from kinfolk_runtime.bench.shapes import Shape, Shapes
 from kinfolk_runtime.bench.timing import Timed, Times, expect_clock, timed
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.executor import DEFAULT, Executor, executor_of
+from kinfolk_runtime.timing import NotTimedError, can_be_timed, time_request
 from kinfolk_runtime.verify import kernel_reports, verify
 
 if TYPE_CHECKING:
+    from kinfolk.check import Scenario
     from kinfolk.plan import Plan
     from kinfolk.plugins.composition import Composition
     from kinfolk.request import Request
@@ -230,7 +232,10 @@ class _Looking:
         scenario = next(iter(self._scenarios(plan.request)), None)
         if scenario is None:
             return attrs.evolve(row, findings=("its family has no scenario to time it on",))
-        inputs, executor = scenario.inputs(), Timed(executor_of(self.choices.executor))
+        made = executor_of(self.choices.executor)
+        if can_be_timed(made):
+            return self._timed_on_device(row, plan, scenario, made)
+        inputs, executor = scenario.inputs(), Timed(made)
         timed_plan = selections.plan(self.composition, scenario.request, plan.flavor)
         artifact = compile_plan(timed_plan, composition=self.composition)
         bound = bind(artifact, inputs, executor=executor, composition=self.composition)
@@ -239,6 +244,27 @@ class _Looking:
         flops = self.composition.useful_flops(scenario.request, inputs)
         if flops is not None and times.median_us > 0.0:
             figures["tflops"] = flops / times.median_us / 1e6
+        return attrs.evolve(row, figures=figures, kernels=kernel_reports(artifact.kernels))
+
+    def _timed_on_device(self, row: Row, plan: Plan, scenario: Scenario, executor: Executor) -> Row:
+        """Return times of launches alone, caches flushed between, once outputs were compared; else a finding."""
+        try:
+            found = time_request(
+                plan.request,
+                self.composition.arch.name,
+                plan.flavor,
+                executor=executor,
+                scenario=scenario.name,
+                launches=self.choices.repeats,
+                composition=self.composition,
+            )
+        except NotTimedError as error:
+            return attrs.evolve(row, findings=(str(error),))
+        figures = {**row.figures, **attrs.asdict(Times.of([1e3 * each for each in found.times_ms]))}
+        flops = self.composition.useful_flops(scenario.request, scenario.inputs())
+        if flops is not None and found.median_ms > 0.0:
+            figures["tflops"] = flops / found.median_ms / 1e9
+        artifact = compile_plan(plan, composition=self.composition)
         return attrs.evolve(row, figures=figures, kernels=kernel_reports(artifact.kernels))
 
     def _scenarios(self, request: Request) -> Iterator[Any]:
