@@ -219,6 +219,12 @@ def test_a_wait_leaves_what_nobody_reads_yet(any_toy, declare, monkeypatch, rota
         assert Pipeline(any_toy, rotation, 2, calls=calls).run(declare) == "race"
 
 
+def test_the_slot_of_a_round_is_no_constant(any_toy, declare, monkeypatch):
+    monkeypatch.setattr(control, "for_range", lambda lower, upper, step, start, body: body(start[1], start))
+    with pytest.raises(IRError, match="is carried by the loop, got a constant"):
+        Pipeline(any_toy, RING, 1).built(declare)
+
+
 def test_a_tile_asked_for_into_a_slot_that_is_read_is_told_by_the_ring(any_toy, declare):
     with pytest.raises(IRError, match=r"2 slots, reads \[1, 0, 2\] and writes \[3\] .* it takes 3 slots"):
         evolve(DIRECT, slots=2)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import attrs
 
+from kinfolk.errors import IRError
 from kinfolk.ir.builder import current_builder
 from kinfolk.ir.ops import arithmetic
 from kinfolk.ir.value import Value
@@ -73,8 +74,10 @@ def round_of(rotation: Rotation, slots: Slots, own: Value, tiles: int = 1) -> Ge
 
     At the end every access that was emitted to the slots is looked at, waits for tiles that come directly are told how
     much may still be on its way, and IRError is raised where an access is not parted by a barrier from one that it
-    must not meet.
+    must not meet. So it is for a constant as `own`, which other indices may be computed from too.
     """
+    if own.defining_op is not None and own.defining_op.name == "core.constant":
+        raise IRError("the slot of a round's own tile is carried by the loop, got a constant")
     named = RoundSlots(slots, own)
     emitted = current_builder().operations
     begin = len(emitted)
