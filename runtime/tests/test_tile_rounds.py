@@ -22,7 +22,9 @@ from kinfolk.ir.types import I32
 from kinfolk.tile import passage, timeline
 from kinfolk.tile.rotation import Rotation
 from kinfolk.tile.slots import Slots, round_of
+from kinfolk.tile.state import loop
 from kinfolk.tile.timeline import Meeting, Round, Section, Spread, Stream, first_reads, wait_for_tiles
+from kinfolk.tile.unrolled import unrolled_loop
 
 ROUNDS, UNITS, AHEAD, WAVES = 9, 3, 2, 2
 
@@ -33,9 +35,9 @@ class Pipeline:
     `carried`: the next tile is read ahead across rounds, past the barrier; else it is read in the second section.
     """
 
-    def __init__(self, toy, rotation, left, *, carried=True, calls=1):
+    def __init__(self, toy, rotation, left, *, carried=True, calls=1, walk=loop):
         self.toy, self.rotation, self.left, self.carried, self.calls = toy, rotation, left, carried, calls
-        self.threads = WAVES * toy.wave
+        self.walk, self.threads = walk, WAVES * toy.wave
         self.arch = evolve(toy.arch, ops=(*toy.arch.ops, STAGE, WAIT), roles={"wait_staged": WAIT})
         self.waits: list[int] = []
 
@@ -59,7 +61,7 @@ class Pipeline:
         control.barrier()
         reads = first_reads(self.stream(slots.at(1), 1)) if self.carried else []
         start = [slots.begin, constant(0, I32), *(value for read in reads for value in read)]
-        ended = control.for_range(0, ROUNDS, 1, start, lambda number, now: self.round(slots, number, now))
+        ended = self.walk(0, ROUNDS, start, lambda number, now: self.round(slots, number, now))
         if self.rotation.direct:
             wait_for_tiles()
         memory.store(memory.offset(y, self.thread), ended[1])
@@ -217,6 +219,16 @@ def test_a_wait_leaves_what_nobody_reads_yet(any_toy, declare, monkeypatch, rota
     with planted(monkeypatch, moved=True), monkeypatch.context() as patch:
         patch.setattr(passage, "_set_waits", one_more)
         assert Pipeline(any_toy, rotation, 2, calls=calls).run(declare) == "race"
+
+
+@pytest.mark.parametrize(("rotation", "carried"), [(RING, True), (PAIR, False), (EARLY, True)])
+def test_two_rounds_in_a_row_have_the_verdict_of_one(any_toy, declare, monkeypatch, rotation, carried):
+    first, last = {RING: (0, AHEAD), PAIR: (UNITS, UNITS + 2), EARLY: (0, 2 * UNITS)}[rotation]
+    for left in (first, last):
+        assert Pipeline(any_toy, rotation, left, carried=carried, walk=unrolled_loop).run(declare) is None
+    if rotation is not EARLY:
+        with planted(monkeypatch):
+            assert Pipeline(any_toy, rotation, last + 1, carried=carried, walk=unrolled_loop).run(declare) == "race"
 
 
 def test_the_slot_of_a_round_is_no_constant(any_toy, declare, monkeypatch):
