@@ -214,6 +214,103 @@ def str_of(fields):
     return str(MlaRequest(**fields))
 
 
+def with_extent(name, axis, change):
+    def of(given):
+        shape = list(given[name].shape)
+        shape[axis] += change
+        return {name: placed(shape, given[name].dtype)}
+
+    return of
+
+
+def with_steps(name, axis):
+    """Every second place along an axis, so that its stride is twice what it was."""
+
+    def of(given):
+        shape = [extent * (1 + (i == axis)) for i, extent in enumerate(given[name].shape)]
+        wide = placed(shape, given[name].dtype)
+        return {name: wide[tuple(slice(None, None, 1 + (i == axis)) for i in range(wide.ndim))]}
+
+    return of
+
+
+def at_offset(name, offset):
+    return lambda given: {name: placed(given[name].shape, given[name].dtype, offset)}
+
+
+def placed(shape, dtype, offset=0):
+    """Return memory that begins so many bytes past a multiple of 256."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    memory = np.zeros(size + 512 + offset, np.uint8)
+    begin = -memory.ctypes.data % 256 + offset
+    return memory[begin : begin + size].view(dtype).reshape(shape)
+
+
+def after(written, other, apart):
+    """The written tensor at the end of another one: past it, or over its last bytes."""
+
+    def of(given):
+        first, second = given[other], given[written]
+        begin = -(-first.nbytes // 256) * 256 if apart else (first.nbytes - 1) // 256 * 256
+        both = placed((max(first.nbytes, begin + second.nbytes),), np.dtype(np.uint8))
+        return {
+            other: both[: first.nbytes].view(first.dtype).reshape(first.shape),
+            written: both[begin : begin + second.nbytes].view(second.dtype).reshape(second.shape),
+        }
+
+    return of
+
+
+def generated():
+    """Return damages of every property of every tensor, with the neighbours that are no damage."""
+    given = arrays()
+    written = ("status", "out", "lse")
+    axes = [(name, axis) for name, array in given.items() for axis in range(array.ndim)]
+    cases = {f"extent {name} {axis} {by:+}": with_extent(name, axis, by) for name, axis in axes for by in (-1, 1)}
+    cases |= {f"steps {name} {axis}": with_steps(name, axis) for name, axis in axes}
+    cases |= {f"offset {name} {by}": at_offset(name, by) for name in given for by in (2, 4, 8, 16, 32)}
+    cases |= {f"rank {name}": lambda given, name=name: {name: given[name][None]} for name in given}
+    cases |= {f"without {name}": lambda given, name=name: {name: None} for name in given if name not in written}
+    for one in written:
+        for other in given:
+            if one != other:
+                cases |= {f"{one} after {other} {apart}": after(one, other, apart) for apart in (True, False)}
+    return cases
+
+
+def test_every_property_of_every_tensor_is_refused_alike(answers):
+    """Damages are made from what the plan binds, so that none is left out."""
+    from kinfolk.plugins.composition import compose
+    from kinfolk_runtime.binder import bind_kernels, kernels_of
+    from kinfolk_runtime.simulator import Simulator
+
+    plan, simulator = kinfolk.dispatch(request_of(str_of(MIXED)), "gfx942"), Simulator()
+    composition = compose("mla", "gfx942")
+    kernels = kernels_of(plan, None, composition, simulator)
+    cases, fields = generated(), MIXED | {"scale": {"float": "0.0625"}}
+    said, asked = [], []
+    for damage in cases.values():
+        given = arrays()
+        given = {name: array for name, array in (given | damage(given)).items() if array is not None}
+        asked.append({"fields": fields, "tensors": passed(given), "bind": True})
+        try:
+            bind_kernels(plan, kernels, composition.arch, given, simulator)
+            said.append(None)
+        except BindError as error:
+            said.append(first_sentence(str(error)))
+    found = [first_sentence(each["bind"]) if "bind" in each else None for each in answers(asked)]
+    differing = {name: both for name, *both in zip(cases, said, found, strict=True) if both[0] != both[1]}
+    differing = {name: both for name, both in differing.items() if not name.startswith("without ")}
+    assert differing == {}
+    without = [both for name, *both in zip(cases, said, found, strict=True) if name.startswith("without ")]
+    assert all(here and there and here.split(";")[0] == f"input {there.split(';')[0]}" for here, there in without)
+    kinds = ("extent of axis", "stride of axis", "its address", "axes", "is missing", "shares memory with")
+    counts = [sum(kind in text for text in said if text) for kind in kinds]
+    assert all(count >= 6 for count in counts), dict(zip(kinds, counts, strict=True))
+    assert len(cases) >= 150
+    assert sum(text is None for text in said) >= 40
+
+
 def test_what_only_cpp_can_be_passed_is_refused_too(answers):
     good = passed(arrays())
     fields = MIXED | {"scale": {"float": "0.0625"}}
