@@ -29,6 +29,8 @@ GIB: Final = 2**30
 SEQUENCES: Final = 5
 SPARE_SLOTS: Final = 2
 """Columns between the rows of a table, which are no part of it."""
+WIDEST: Final = 2**30
+"""Columns of a table whose later rows begin past 2^31 and 2^32 elements."""
 DEAD_SLOTS: Final = 7
 """Columns of a table past those that the longest sequence uses."""
 
@@ -71,7 +73,12 @@ def address_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
         _scenario(request, "address_ids", "page ids on both sides of 2^15, 2^16, 2^23 and 2^24", ids),
         _scenario(request, "address_dead_slots", "ids of all kinds past a sequence's pages", large, _kill, DEAD_SLOTS),
         _scenario(request, "address_bad_ids", "ids outside a large cache in slots in use", large, _misname),
-        _scenario(request, "address_table", "a table whose slots past a sequence's pages do not exist", large),
+        _scenario(
+            request,
+            "address_table",
+            "a table of rows of 4 GiB, whose slots past a sequence's pages do not exist",
+            large,
+        ),
     )
 
 
@@ -104,7 +111,7 @@ def _scenario(
     slots = [len(pages[sequence :: SEQUENCES - 1]) for sequence in range(SEQUENCES - 1)]
     unused = (0, page - 1, min(1, page - 1), page // 2)
     lengths = [max(0, count * page - rest) for count, rest in zip(slots, unused, strict=True)] + [0]
-    width = max(slots) + dead_slots
+    width = WIDEST if name == "address_table" else max(slots) + dead_slots
     asked = attrs.evolve(request, num_seqs=SEQUENCES, total_q=SEQUENCES, max_seqlen_k=max(lengths), num_pages=num_pages)
     sparse = frozenset(("c_kv", "k_rope", "block_table") if name == "address_table" else ("c_kv", "k_rope"))
 
@@ -112,13 +119,14 @@ def _scenario(
         shuffled = generator.permutation(np.array(pages))
         owned = [shuffled[sequence :: SEQUENCES - 1] for sequence in range(SEQUENCES - 1)] + [shuffled[:0]]
         inputs = _drawn(asked, generator, lengths, owned)
-        table = np.full((SEQUENCES, width + SPARE_SLOTS), -1, np.int32)[:, :width]
+        columns = max(slots) + dead_slots
+        table = np.full((SEQUENCES, columns + SPARE_SLOTS), -1, np.int32)[:, :columns]
         for row, ids in zip(table, owned, strict=True):
             row[: len(ids)] = ids
         spoil(Batch(asked, table, [*slots, 0], [each - 2 for each in pages if each - 2 not in pages and each > 1]))
         if "block_table" in sparse:
             used = {sequence: table[sequence, :count] for sequence, count in enumerate(slots)}
-            return inputs | {"block_table": SparseArray(shape=table.shape, dtype=table.dtype, held=used)}
+            return inputs | {"block_table": SparseArray(shape=(SEQUENCES, width), dtype=table.dtype, held=used)}
         return inputs | {"block_table": table}
 
     return Scenario(name=name, about=about, request=asked, build=build, sparse=sparse)

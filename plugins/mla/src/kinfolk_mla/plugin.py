@@ -100,8 +100,11 @@ def kinfolk_scenarios(request: Request) -> Iterable[Scenario]:
     """Return the inputs on which a decode kernel is run."""
     from kinfolk_mla.addresses import address_scenarios
     from kinfolk_mla.scenarios import decode_scenarios
+    from kinfolk_mla.unchecked import unchecked_scenarios
 
-    return (*decode_scenarios(request), *address_scenarios(request)) if isinstance(request, MlaRequest) else ()
+    if not isinstance(request, MlaRequest):
+        return ()
+    return (*decode_scenarios(request), *unchecked_scenarios(request), *address_scenarios(request))
 
 
 @hookimpl

@@ -68,12 +68,23 @@ def gathered(request: MlaRequest, inputs: Mapping[str, Array], sequence: int) ->
 
 def _slots(request: MlaRequest, inputs: Mapping[str, Array], sequence: int) -> tuple[Array, Array, Array, int]:
     """Return the page ids of a sequence, which of them the cache has, the positions of keys there, and its length."""
-    first, last = (int(offset) for offset in inputs["cu_seqlens_k"][sequence : sequence + 2])
-    length, page = last - first, request.page_size
+    length, page = _length(request, inputs, sequence), request.page_size
     slots = inputs["block_table"][sequence][: -(-length // page)].astype(np.int64)
     known = (slots >= 0) & (slots < request.num_pages)
     positions = np.arange(length, dtype=np.int64)
     return slots, known, positions[known[positions // page]], length
+
+
+def _length(request: MlaRequest, inputs: Mapping[str, Array], sequence: int) -> int:
+    """Return how many keys a sequence has: none where offsets fall, or lie further apart than an i32 says."""
+    first, last = (int(offset) for offset in inputs["cu_seqlens_k"][sequence : sequence + 2])
+    return min(last - first, request.max_seqlen_k) if 0 <= last - first < 2**31 else 0
+
+
+def _tokens(request: MlaRequest, inputs: Mapping[str, Array], sequence: int) -> range:
+    """Return the rows of a sequence's queries, as far as there are such rows."""
+    first, last = (int(offset) for offset in inputs["cu_seqlens_q"][sequence : sequence + 2])
+    return range(max(first, 0), min(last, request.total_q))
 
 
 def useful_flops(request: MlaRequest, inputs: Mapping[str, Array]) -> int:
@@ -83,8 +94,7 @@ def useful_flops(request: MlaRequest, inputs: Mapping[str, Array]) -> int:
     seen = 0
     for sequence in range(request.num_seqs):
         _, _, positions, length = _slots(request, inputs, sequence)
-        tokens = int(np.diff(inputs["cu_seqlens_q"][sequence : sequence + 2])[0])
-        for behind in range(tokens):
+        for behind in range(len(_tokens(request, inputs, sequence))):
             seen += int(np.count_nonzero(positions < length - (behind if request.causal else 0)))
     return seen * request.num_heads * 2 * (2 * request.kv_lora_rank + request.rope_dim)
 
@@ -138,7 +148,7 @@ def decode_reference(request: MlaRequest, inputs: Mapping[str, Array]) -> dict[s
     out_bound, lse_bound = np.zeros_like(out), np.zeros_like(lse)
     refused, bias = 0, Bias.of(request)
     for sequence in range(request.num_seqs):
-        tokens = range(*(int(offset) for offset in inputs["cu_seqlens_q"][sequence : sequence + 2]))
+        tokens = _tokens(request, inputs, sequence)
         if not tokens:
             continue
         keys = gathered(request, inputs, sequence)

@@ -24,6 +24,9 @@ Singles = npt.NDArray[np.float32]
 SPARE_SLOTS: Final = 3
 SHORT: Final = (70, 33, 1, 80, 16, 47)
 """Lengths of scenarios that need no long sequence: at most five pages of 16."""
+STEEP: Final = 64.0
+CLIMBERS: Final = 16
+"""How many keys in turn are lifted, each for other heads."""
 LONG_SEQUENCES: Final = 8
 """Beyond so many, sequences have at most one page: a run grows slowly with the batch."""
 
@@ -67,6 +70,7 @@ def decode_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
     return (
         _scenario(request, "ragged", "lengths up to the longest", ragged),
         _scenario(request, "spike", "late keys lift half the heads' maxima over live accumulators", SHORT, _spiked),
+        _scenario(_steep(request), "climb", "each head's maximum rises by far at keys of its own", ragged, _climbing),
         _scenario(request, "empty", "sequences of no keys", empty),
         _scenario(_without_query(request), "no_query", "a sequence of keys and no query", SHORT, idle_first=True),
         _scenario(request, "single_key", "one key each", (1,)),
@@ -124,7 +128,7 @@ def _scenario(
     def build(generator: np.random.Generator) -> dict[str, Array]:
         with_query, without = [True] * request.total_q, [False] * (request.num_seqs - request.total_q)
         has_query = without + with_query if idle_first else with_query + without
-        return _inputs(request, generator, fitted_lengths(request, lengths), has_query, change, spoil)
+        return drawn_inputs(request, generator, fitted_lengths(request, lengths), has_query, change, spoil)
 
     return Scenario(name=name, about=about, request=request, build=build)
 
@@ -147,13 +151,13 @@ def fitted_lengths(request: MlaRequest, wanted: Sequence[int]) -> tuple[int, ...
     return tuple(lengths)
 
 
-def _inputs(
+def drawn_inputs(
     request: MlaRequest,
     generator: np.random.Generator,
     lengths: Sequence[int],
     has_query: Sequence[bool],
-    change: Change,
-    spoil: Spoil,
+    change: Change = _nothing,
+    spoil: Spoil = _spare,
 ) -> dict[str, Array]:
     """Draw, change, round and page a batch; returns the plan's inputs by binding."""
     width = request.kv_lora_rank + request.rope_dim
@@ -201,6 +205,30 @@ def _spiked(rows: Rows) -> None:
         keys[:, rows.marker] = 0.0
         for position, lift in ((len(keys) // 2, 14.0), (len(keys) - 1, 45.0)):
             keys[position : position + 1, rows.marker] = min(lift / (4.0 * rows.request.scale), 2.0**60)
+
+
+def _steep(request: MlaRequest) -> MlaRequest:
+    """Return the request with a large scale: a raw score is far from what its weight is of."""
+    return attrs.evolve(request, scale=STEEP)
+
+
+def _climbing(rows: Rows) -> None:
+    """Lift the scores of a head by 120 natural-log units at every 16th key of the last 100, each head at others.
+
+    So every place of a key in a lane, and in a tile, is where some head's maximum rises past what f32 has powers for.
+    """
+    gentle = (rows.request.nope_dim + rows.request.rope_dim) ** -0.5
+    np.multiply(rows.query, gentle / STEEP, out=rows.query)
+    columns = min(CLIMBERS, rows.request.rope_dim)
+    lift = 120.0 / (4.0 * STEEP)
+    rows.query[:, :, rows.marker : rows.marker + columns] = 0.0
+    for head in range(rows.request.num_heads):
+        rows.query[:, head, rows.marker + head % columns] = 4.0
+    for keys in rows.keys:
+        keys[:, rows.marker : rows.marker + columns] = 0.0
+        for position in range(max(0, len(keys) - 100), len(keys)):
+            level = 1 + (position - max(0, len(keys) - 100)) // columns
+            keys[position, rows.marker + position % columns] = lift * level
 
 
 def _extreme(rows: Rows) -> None:
