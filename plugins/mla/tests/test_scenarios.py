@@ -12,6 +12,7 @@ from kinfolk_mla.scenarios import LONG_SEQUENCES, decode_scenarios, fitted_lengt
 NAMES = [
     "ragged",
     "spike",
+    "climb",
     "empty",
     "no_query",
     "single_key",
