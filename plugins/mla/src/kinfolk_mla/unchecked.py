@@ -1,4 +1,4 @@
-"""Inputs that nobody looked into before the launch: offsets that fall, lie too far apart, or name rows there are not."""
+"""Inputs nobody looked into before the launch: offsets that fall, lie too far apart, or name rows there are not."""
 
 from __future__ import annotations
 

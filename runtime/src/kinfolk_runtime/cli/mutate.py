@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import click
 
 from kinfolk.cli.output import EXIT_FAILED, print_document, print_refusals, refusals_of, say
@@ -14,9 +15,11 @@ from kinfolk_runtime.cli.asked import flavor_option
 from kinfolk_runtime.cli.progress import progress
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kinfolk.plugins.composition import Composition
     from kinfolk.request import Request
-    from kinfolk_runtime.mutation import CandidateReport, MutationReport
+    from kinfolk_runtime.mutation import CandidateReport, MutationReport, Score
 
 SCHEMA: Final = "kinfolk.mutation/1"
 
@@ -33,6 +36,7 @@ SCHEMA: Final = "kinfolk.mutation/1"
     "--count", default=48, show_default=True, type=click.IntRange(1), help="The mutants of a sample, per candidate."
 )
 @click.option("--mutant", metavar="NAME", help="Run the mutants of this name only.")
+@click.option("--store", "keep", is_flag=True, help="With --all: keep the score as the family's package data.")
 @flavor_option
 @click.option("--json", "as_json", is_flag=True, help=f"Print a document ({SCHEMA}) per arch, in `archs`.")
 @click.argument("fields", nargs=-1, metavar="[KEY=VALUE]...")
@@ -46,6 +50,7 @@ def command(
     seed: int,
     count: int,
     mutant: str | None,
+    keep: bool,
     flavor: str,
     as_json: bool,
     fields: tuple[str, ...],
@@ -56,27 +61,11 @@ def command(
     an analysis; or it is shown to be equivalent by its compiled code. Exit status 1 where one is neither, or an
     operator that applies was not applied. KEY=VALUE make the request to run in, in place of the family's own.
     """
-    from kinfolk.plugins.composition import compose
-    from kinfolk.plugins.loading import installed
-    from kinfolk_runtime.mutation import mutate
-
-    reports: list[MutationReport] = []
+    if keep and not every:
+        raise click.UsageError("--store keeps the score of a run of all mutants: give --all too")
+    asked = _Asked(family, arch, candidate, every, seed, count, mutant, keep, flavor, fields)
     try:
-        for name in [arch] if arch else list(installed("arch")):
-            composition = compose(family, name)
-            with progress(f"mutating {family} on {name}") as step:
-                found = mutate(
-                    composition,
-                    flavor,
-                    candidate=candidate,
-                    requests=_requests(composition, fields),
-                    every=every,
-                    seed=seed,
-                    count=count,
-                    mutant=mutant,
-                    step=lambda each, of, step=step: step(each),
-                )
-            reports.append(found)
+        reports = asked.reports()
     except KinfolkError as error:
         rows = refusals_of(error)
         if as_json:
@@ -84,19 +73,59 @@ def command(
         else:
             print_refusals(rows)
         ctx.exit(EXIT_FAILED)
-    passed = bool(reports) and all(each.status == "pass" for each in reports)
+    passed = bool(reports) and all(report.status == "pass" for report, _ in reports)
     if as_json:
-        document = {
-            "schema": SCHEMA,
-            "status": "pass" if passed else "fail",
-            "archs": [each.to_dict() for each in reports],
-        }
-        print_document(document)
+        archs = [{**report.to_dict(), "notes": notes} for report, notes in reports]
+        print_document({"schema": SCHEMA, "status": "pass" if passed else "fail", "archs": archs})
     else:
-        for each in reports:
-            _print(each)
+        for report, notes in reports:
+            _print(report)
+            for note in notes:
+                say(note)
     if not passed:
         ctx.exit(EXIT_FAILED)
+
+
+@attrs.frozen
+class _Asked:
+    """What the command line says."""
+
+    family: str
+    arch: str | None
+    candidate: str | None
+    every: bool
+    seed: int
+    count: int
+    mutant: str | None
+    keep: bool
+    flavor: str
+    fields: tuple[str, ...]
+
+    def reports(self) -> list[tuple[MutationReport, list[str]]]:
+        """Run mutants on one arch or all, and return what was found with notes on the score that is kept."""
+        from kinfolk.plugins.composition import compose
+        from kinfolk.plugins.loading import installed
+        from kinfolk_runtime.mutation import mutate, store, stored
+
+        found: list[tuple[MutationReport, list[str]]] = []
+        for name in [self.arch] if self.arch else list(installed("arch")):
+            composition = compose(self.family, name)
+            with progress(f"mutating {self.family} on {name}") as step:
+                report = mutate(
+                    composition,
+                    self.flavor,
+                    candidate=self.candidate,
+                    requests=_requests(composition, self.fields),
+                    every=self.every,
+                    seed=self.seed,
+                    count=self.count,
+                    mutant=self.mutant,
+                    step=lambda each, of, step=step: step(each),
+                )
+            if self.keep:
+                store(composition, report)
+            found.append((report, _against(stored(composition), report)))
+        return found
 
 
 def _requests(composition: Composition, words: tuple[str, ...]) -> tuple[Request, ...]:
@@ -110,6 +139,24 @@ def _requests(composition: Composition, words: tuple[str, ...]) -> tuple[Request
     if read.request is None:
         raise Refused("; ".join(refusal.sentence for refusal in read.refusals), read.refusals)
     return (read.request,)
+
+
+def _against(scores: Mapping[str, Score], report: MutationReport) -> list[str]:
+    """Say, per candidate, how a run compares with the score that the family keeps."""
+    notes: list[str] = []
+    for each in report.candidates:
+        score = scores.get(each.candidate)
+        if score is None:
+            notes.append(f"{each.candidate}: no score is kept; kinfolk mutate {report.family} --all --store keeps one")
+            continue
+        total = score.killed + score.equivalent + len(score.survivors)
+        kept = f"{each.candidate}: the score kept is {score.killed} killed, {score.equivalent} equivalent of {total}"
+        if score.drifted(each):
+            kept += ", of other IR: the kernels have changed since"
+        if new := score.new(each):
+            kept += f"; survivors that it does not have: {len(new)}"
+        notes.append(kept)
+    return notes
 
 
 def _print(report: MutationReport) -> None:

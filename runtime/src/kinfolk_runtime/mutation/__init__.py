@@ -6,5 +6,17 @@ from kinfolk_runtime.mutation.bench import Bench, with_kernel
 from kinfolk_runtime.mutation.outcome import Kill, Outcome
 from kinfolk_runtime.mutation.report import CandidateReport, MutationReport
 from kinfolk_runtime.mutation.run import mutate
+from kinfolk_runtime.mutation.score import Score, store, stored
 
-__all__ = ["Bench", "CandidateReport", "Kill", "MutationReport", "Outcome", "mutate", "with_kernel"]
+__all__ = [
+    "Bench",
+    "CandidateReport",
+    "Kill",
+    "MutationReport",
+    "Outcome",
+    "Score",
+    "mutate",
+    "store",
+    "stored",
+    "with_kernel",
+]
