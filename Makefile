@@ -38,10 +38,12 @@ unit compile simulate: $(INSTALLED) llvm20
 bench: $(INSTALLED)
 	$(BIN)/python -m pytest tests/bench -p no:xdist -o 'python_files=bench_*.py' --benchmark-only --benchmark-sort=name
 
-# Every spec of every family and arch, not only those that CI compiles, and every shape of models, those that take long too.
+# Every spec of every family and arch, not only those that CI compiles, every shape of models, those that take long too, and
+# every class of mutants.
 sweep: $(INSTALLED)
 	$(BIN)/kinfolk resources --all
 	for shapes in plugins/*/src/*/shapes; do $(BIN)/kinfolk bench $$(echo $$shapes | cut -d/ -f2) --mode verify --long || exit 1; done
+	for family in $(notdir $(wildcard plugins/*)); do $(BIN)/kinfolk mutate $$family --all || exit 1; done
 
 # Every kernel against what was last approved of, by every LLVM of the project; the compile lane does the same.
 goldens: $(INSTALLED) llvm20

@@ -65,10 +65,11 @@ def mutate(
 
     By default `count` mutants of each candidate are drawn by `seed`, at least one of every operator that applies;
     `every` runs one copy of each site, operator and way of being wrong; `mutant` runs the ones of that name. `requests`
-    stand in for those of the family. `step(name, of)` is told each mutant as it begins.
+    stand in for those of the family, which are made up for one that names none. `step(name, of)` is told each mutant
+    as it begins.
     Raises NoRequests where there is no request, ToolError and Refused as `compile`.
     """
-    offered = tuple(requests) or composition.mutation_requests()
+    offered = tuple(requests) or composition.mutation_requests() or _smallest(composition, flavor)
     benches: dict[str, list[Request]] = {}
     for request in offered:
         benches.setdefault(_candidate_of(composition, request, flavor), []).append(request)
@@ -100,6 +101,13 @@ def mutate(
     )
 
 
+def _smallest(composition: Composition, flavor: str) -> tuple[Request, ...]:
+    """Return small requests that the candidates of a family admit, made from what it declares."""
+    from kinfolk.testing.requests import Requests
+
+    return Requests(composition, flavor, 0).every_base()
+
+
 def _candidate_of(composition: Composition, request: Request, flavor: str) -> str:
     from kinfolk.dispatch import selections
 
@@ -111,8 +119,8 @@ def _no_requests(composition: Composition, candidate: str | None, known: Sequenc
     if candidate is not None and known:
         return f"no request of {family} is for candidate {candidate}; there are requests for {', '.join(known)}"
     return (
-        f"{family} names no request in which mutants of its kernels could be run: answer kinfolk_mutation_requests in "
-        f"its plugin, or give one as key=value"
+        f"{family} names no request in which mutants of its kernels could be run, and none was found: answer "
+        f"kinfolk_mutation_requests in its plugin, or give one as key=value"
     )
 
 

@@ -1,0 +1,193 @@
+"""Mutants of whole families: killed, shown to be equivalent, or told as survivors, which fails the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import attrs
+import pytest
+from click.testing import CliRunner
+
+import kinfolk
+from kinfolk.hooks import hookimpl
+from kinfolk.ir.ops import arithmetic
+from kinfolk.ir.types import I64
+from kinfolk.plugins.composition import Composition, compose
+from kinfolk.plugins.discovery import Offer
+from kinfolk.plugins.loading import Loaded, load
+from kinfolk.testing.mutation.operators.declare import Change, Operator, operand_replaced, plus
+from kinfolk_runtime.cli.mutate import command
+from kinfolk_runtime.mutation import MutationReport, Score, mutate, score, store, stored
+from kinfolk_runtime.mutation.report import CandidateReport
+
+pytestmark = [pytest.mark.simulate, pytest.mark.compile, pytest.mark.needs("mla", "gfx942", "gfx950")]
+
+NOTICED = 0.8
+"""The least part of a sample that must be killed or shown equivalent, whatever is known of the rest."""
+
+
+@pytest.fixture(scope="module")
+def example():
+    """The plugin of the family that `kinfolk new family` writes, which nobody installs."""
+    source = str(Path(kinfolk.__file__).parent / "templates" / "family" / "src")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(source)
+        import kinfolk_row_softmax.plugin as plugin
+    return plugin
+
+
+def composed(plugin):
+    offer = Offer(
+        kind="family",
+        name="row_softmax",
+        value="kinfolk_row_softmax.plugin",
+        distribution="kinfolk-row-softmax",
+        version="1",
+    )
+    return Composition(Loaded(offer, plugin), load("arch", "gfx942"), ())
+
+
+@pytest.fixture(scope="module")
+def family(example):
+    return composed(example)
+
+
+@pytest.fixture(scope="module")
+def request_of_rows(family):
+    """A request of a few rows, more columns than one step has."""
+    return family.request_type(rows=3, columns=777, dtype="f32", scale=0.5)
+
+
+class Weak:
+    """The example with scenarios of nothing to do alone."""
+
+    def __init__(self, example):
+        self.example = example
+
+    def __getattr__(self, name):
+        return getattr(self.example, name)
+
+    @hookimpl
+    def kinfolk_scenarios(self, request):
+        return [each for each in self.example.kinfolk_scenarios(request) if each.name == "no_rows"]
+
+
+@pytest.fixture(scope="module")
+def weak(example):
+    class Whole(Weak):
+        pass
+
+    for name in ("request_type", "candidates", "emit_ir", "reference", "check_outputs"):
+        setattr(Whole, f"kinfolk_{name}", staticmethod(getattr(example, f"kinfolk_{name}")))
+    return composed(Whole(example))
+
+
+def added(amount):
+    """Return the operator that adds to the first factor of products of 64 bits, which are where rows begin."""
+
+    def changes(op, around):
+        if op.definition is arithmetic.mul and op.results[0].type == I64:
+            yield Change(f"a {amount:+d}", operand_replaced(0, plus(amount)))
+
+    return Operator(f"plus_{amount}", "a factor is off", changes)
+
+
+def test_a_mutant_of_identical_code_is_equivalent_and_one_that_computes_something_else_is_killed(
+    family, request_of_rows
+):
+    report = mutate(family, requests=[request_of_rows], operators=(added(0), added(1)), every=True)
+    [candidate] = report.candidates
+    found = {
+        operator: {o.status for o in candidate.outcomes if o.operator == operator} for operator in ("plus_0", "plus_1")
+    }
+    assert found == {"plus_0": {"equivalent"}, "plus_1": {"killed"}}
+    assert all(outcome.proof.startswith("identical") for outcome in candidate.outcomes if outcome.operator == "plus_0")
+    assert all(outcome.kill is not None for outcome in candidate.outcomes if outcome.operator == "plus_1")
+    assert report.status == "pass"
+
+
+def test_scenarios_of_nothing_let_every_mutant_live_and_the_command_fails(weak, monkeypatch):
+    """Control: survivors are told with their line, what is different and how to run them again."""
+    monkeypatch.setattr("kinfolk.plugins.composition.compose", lambda name, arch: weak)
+    request = ["rows=3", "columns=777", "dtype=f32", "scale=0.5"]
+    words = ["row_softmax", "--arch", "gfx942", "--count", "1", *request]
+    told = CliRunner().invoke(command, words)
+    assert told.exit_code == 1, told.output
+    assert "nothing notices lost_write: nothing is written" in told.output
+    assert "kernel.py:" in told.output and "kinfolk mutate row_softmax --arch gfx942 --candidate" in told.output
+    document = json.loads(CliRunner().invoke(command, [*words, "--json"]).output)
+    [candidate] = document["archs"][0]["candidates"]
+    assert document["status"] == candidate["status"] == "fail" and candidate["survived"] > candidate["killed"]
+    outcome = next(each for each in candidate["outcomes"] if each["operator"] == "lost_write")
+    again = CliRunner().invoke(
+        command, ["row_softmax", "--arch", "gfx942", "--mutant", outcome["mutant"], "--json", *request]
+    )
+    [one] = json.loads(again.output)["archs"][0]["candidates"][0]["outcomes"]
+    assert one == outcome and any(line.startswith("-") for line in outcome["diff"])
+
+
+def test_an_unknown_mutant_or_candidate_is_a_sentence(family, monkeypatch):
+    monkeypatch.setattr("kinfolk.plugins.composition.compose", lambda name, arch: family)
+    for words, sentence in (
+        (("--mutant", "none:1:x"), "no mutant is named"),
+        (("--candidate", "x.y"), "for candidate x.y"),
+    ):
+        told = CliRunner().invoke(command, ["row_softmax", "--arch", "gfx942", *words])
+        assert told.exit_code == 1 and sentence in told.output
+
+
+def test_the_example_family_notices_a_sample(family, request_of_rows):
+    report = mutate(family, requests=[request_of_rows], seed=1, count=40)
+    [candidate] = report.candidates
+    assert not candidate.error and not candidate.unapplied
+    assert_noticed(candidate)
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("candidate", ["mla.decode", "mla.pipelined", "mla.grouped"])
+def test_mla_notices_a_sample_of_mutants(candidate, arch):
+    """One of every operator at least; a survivor that the kept score does not have is new, and fails."""
+    composition = compose("mla", arch)
+    [report] = mutate(composition, candidate=candidate, count=36).candidates
+    assert not report.error and not report.unapplied
+    assert len(report.outcomes) >= 30
+    assert_noticed(report)
+    kept = stored(composition).get(candidate)
+    assert kept is None or not kept.new(report), [str(each.site) for each in kept.new(report)]
+
+
+def assert_noticed(report):
+    survivors = [f"{each.operator}: {each.change}, {each.site}" for each in report.survivors]
+    assert len(survivors) <= (1 - NOTICED) * len(report.outcomes), survivors
+
+
+def test_a_score_is_kept_by_ir_and_knows_who_is_new(family, request_of_rows, monkeypatch, tmp_path):
+    monkeypatch.setattr(score, "_folder", lambda composition: tmp_path)
+    whole = mutate(family, requests=[request_of_rows], operators=(added(0), added(1)), every=True)
+    assert stored(family) == {}
+    path = store(family, whole)
+    assert path == tmp_path / "gfx942.json"
+    [candidate] = whole.candidates
+    kept = stored(family)[candidate.candidate]
+    assert kept == Score.of(candidate)
+    assert not kept.drifted(candidate) and kept.new(candidate) == ()
+    survivor = with_a_survivor(candidate)
+    assert kept.new(survivor) == survivor.outcomes and not Score.of(survivor).new(survivor)
+    moved = CandidateReport(candidate="x", outcomes=(), kernels=tuple(_moved(each) for each in candidate.kernels))
+    assert kept.drifted(moved)
+    with pytest.raises(score.ScoreError, match="this run was of a sample"):
+        store(family, MutationReport(family="f", arch="gfx942", flavor="llvm22", seed=0, candidates=()))
+    path.write_text("{}")
+    with pytest.raises(score.ScoreError, match="holds no scores"):
+        stored(family)
+
+
+def with_a_survivor(candidate):
+    """Return a report in which one killed mutant lives."""
+    [first, *_] = [each for each in candidate.outcomes if each.status == "killed"]
+    return attrs.evolve(candidate, outcomes=(attrs.evolve(first, status="survived", kill=None),))
+
+
+def _moved(kernel):
+    return attrs.evolve(kernel, ir="0" * 64)
