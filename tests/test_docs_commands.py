@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.needs("mla", "gfx942")
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/cli.md", "docs/mla.md")
+PAGES = ("README.md", "docs/cli.md", "docs/mla.md", "docs/conformance.md")
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 BLOCK = re.compile(r"```console\n\$ ([^\n]*)\n(.*?)```", re.DOTALL)
 

@@ -39,7 +39,10 @@ class _Conformance:
         if "conformance_case" not in metafunc.fixturenames:
             return
         level: Level = type(self).level or metafunc.config.getoption(OPTION, "quick")
-        cases = [Case(check, arch, level) for arch in self.names() for check in checks(self.kind, level)]
+        found = checks(self.kind, level)
+        if not found:
+            raise pytest.UsageError(f"no check for a {self.kind} is installed: install kinfolk-core again")
+        cases = [Case(check, arch, level) for arch in self.names() for check in found]
         made = [
             pytest.param(
                 case,
