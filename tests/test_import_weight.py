@@ -36,6 +36,14 @@ def test_importing_core_is_light():
     assert heavy(names) == set()
 
 
+def test_the_hip_executor_imports_no_binding_before_it_is_made():
+    """And the binding is there to be imported."""
+    assert not {"hip", "rocm"} & imported_by(
+        "import kinfolk_runtime.hip, kinfolk_runtime.runner, kinfolk_runtime.hip.fake"
+    )
+    assert {"hip", "rocm"} <= imported_by("import hip")
+
+
 @pytest.mark.parametrize(
     "name",
     [

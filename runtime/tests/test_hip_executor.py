@@ -233,6 +233,49 @@ def test_more_threads_than_hip_counts(device):
         check_threads(image, (2**26, 1, 1))
 
 
+def test_threads_are_counted_before_anything_is_launched(device, monkeypatch):
+    from kinfolk_runtime.hip import device as devices
+
+    monkeypatch.setattr(devices, "MOST_THREADS", 64 * SEQUENCES)
+    device.run(given_everything())
+    monkeypatch.setattr(devices, "MOST_THREADS", 64 * SEQUENCES - 1)
+    launched = device.fake.count("hipModuleLaunchKernel")
+    with pytest.raises(BindError, match="grid x is 3 workgroups of 64 threads"):
+        device.bind(tensors())
+    assert device.fake.count("hipModuleLaunchKernel") == launched
+
+
+def event_times(executor):
+    start, end = executor.mark(), executor.mark()
+    executor.elapsed_ms(start, end)
+    executor.forget(start)
+    executor.forget(end)
+
+
+OTHER_CALLS = {
+    "hipGetDevice": lambda executor: executor.synchronize(),
+    "hipSetDevice": lambda executor: executor.synchronize(),
+    "hipModuleUnload": lambda executor: executor.device.unload(),
+    "hipEventCreate": event_times,
+    "hipEventRecord": event_times,
+    "hipEventSynchronize": event_times,
+    "hipEventElapsedTime": event_times,
+    "hipEventDestroy": event_times,
+    "hipStreamWaitEvent": lambda executor: executor.memory.order(0, 0),
+    "hipStreamSynchronize": lambda executor: executor.synchronize(),
+}
+
+
+@pytest.mark.parametrize("call", OTHER_CALLS)
+def test_every_other_call_says_for_which_device(reference64, call):
+    device = OnDevice(reference64, devices=2)
+    executor = device.executor = HipExecutor(1, driver=device.fake)
+    device.bind(tensors())
+    device.fake.fail(call, "hipErrorIllegalAddress")
+    with pytest.raises(HipError, match=rf"device 1.*{call} failed with hipErrorIllegalAddress \(700\).*kinfolk verify"):
+        OTHER_CALLS[call](executor)
+
+
 def test_the_fake_sees_what_is_freed_too_early(device):
     """The fake is no use if it finds nothing: memory that is freed in front of a launch on its stream."""
     given = tensors()
@@ -248,7 +291,7 @@ def test_a_free_that_fails_is_logged(device, caplog):
     device.fake.fail("hipFreeAsync", "hipErrorIllegalAddress")
     del bound
     gc.collect()
-    assert "memory of device 0 (toy64:feature+:other-) is not freed: hipFreeAsync failed" in caplog.text
+    assert "memory of device 0 (toy64:feature+:other-) is not freed: device 0: hipFreeAsync failed" in caplog.text
 
 
 def test_the_fake_sees_a_code_object_of_another_processor(reference64):

@@ -153,6 +153,7 @@ def bind_kernels(
         check_overlaps(plan, held)
         for launch in plan.launches:
             check_launch(plan, launch, held, arch)
+        _expect_grids(plan, kernels, held, executor)
     except BaseException:
         for name in held.keys() - lent:
             memory.release(held[name])
@@ -166,6 +167,14 @@ def bind_kernels(
         supplied=frozenset(tensors),
         kernels=kernels,
     )
+
+
+def _expect_grids(plan: Plan, kernels: tuple[BoundKernel, ...], held: Mapping[str, Tensor], executor: Executor) -> None:
+    """Let an executor that launches code objects raise for grids that it cannot launch."""
+    expect: Any = getattr(executor, "expect_grid", None)
+    for launch, kernel in zip(plan.launches, kernels, strict=True):
+        if expect is not None and kernel.image is not None:
+            expect(kernel.image, plan.grid(launch, held))
 
 
 def call(

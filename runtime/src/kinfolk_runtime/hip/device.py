@@ -87,15 +87,16 @@ class Device:
     @contextmanager
     def active(self) -> Generator[None]:
         """Let HIP's calls of this thread go to this device; afterwards they go where they went before."""
-        before = self.driver.device()
-        if before == self.number:
-            yield
-            return
-        self.driver.set_device(self.number)
-        try:
-            yield
-        finally:
-            self.driver.set_device(before)
+        with telling(f"device {self.number}"):
+            before = self.driver.device()
+            if before == self.number:
+                yield
+                return
+            self.driver.set_device(self.number)
+            try:
+                yield
+            finally:
+                self.driver.set_device(before)
 
     def warn(self, what: str, error: HipError) -> None:
         """Log what could not be let go of."""

@@ -63,12 +63,15 @@ class HipExecutor:
         for image in images:
             self.device.function(image)
 
+    def expect_grid(self, image: Image, grid: tuple[int, int, int]) -> None:
+        """Raise BindError where HIP does not launch so many workgroups."""
+        check_threads(image, grid)
+
     def run(self, work: Work) -> None:
         """Enqueue one launch."""
         image = work.image
         if image is None:
             raise BindError(f"{work.kernel.name} has no code object to launch. Bind it for this executor.")
-        check_threads(image, work.grid)
         arguments = kernel_arguments(image, work.arguments)
         function = self.device.function(image)
         with self.device.active(), telling(f"{image.symbol} on {self.device}"):

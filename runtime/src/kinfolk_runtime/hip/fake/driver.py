@@ -68,7 +68,7 @@ class _Function:
 
 
 class FakeDriver:
-    """A driver of devices that are what an arch declares, unless `properties` say otherwise.
+    """A driver of devices that are what an arch declares, unless `properties` say otherwise; for one thread at a time.
 
     Work is done when its stream is waited for, so that what is not in order shows. A kernel that was taught runs on the
     simulator, on the bytes that its argument block says. `launch_ms` are the milliseconds that launches take, one after
