@@ -46,7 +46,8 @@ def check_passage(
 
     `distances` are those of the slots' values, `tiles` how many tiles a round moves on, so many groups of waves being
     at it, each a tile and a barrier behind the one before. Raises IRError for an access that no barrier parts from one
-    it must not meet, for barriers that are not one a tile, and for one to a place that is no slot's.
+    it must not meet, for barriers that are not one a tile, for one to a place that is no slot's, and for barriers,
+    waits and stagings in a branch or a loop of the round.
     """
     events = list(_events(distances, operations))
     met = sum(event.kind == "barrier" for event in events)
@@ -60,8 +61,11 @@ def _events(distances: Mapping[Value, int], operations: Sequence[Operation]) -> 
     slot_of = _SlotOf(distances)
     buffers: set[Value] = set()
     elsewhere: list[tuple[Value, Operation]] = []
+    top = set(operations)
     for operation in walked(operations):
         meaning = operation.definition.meaning
+        if operation not in top and _orders(operation):
+            raise IRError(f"{operation.name} stands in a branch or a loop of the round (at {operation.location})")
         if meaning == Control("barrier"):
             yield Event("barrier", operation)
         elif isinstance(meaning, MemoryAccess) and meaning.action == "wait":
@@ -79,6 +83,14 @@ def _events(distances: Mapping[Value, int], operations: Sequence[Operation]) -> 
     for buffer, operation in elsewhere:
         if buffer in buffers:
             raise IRError(f"{operation.name} is of no slot of the round (at {operation.location})")
+
+
+def _orders(operation: Operation) -> bool:
+    """Whether an operation is one of those whose order and number in a round count."""
+    meaning = operation.definition.meaning
+    if isinstance(meaning, MemoryAccess):
+        return meaning.action in ("stage", "wait")
+    return meaning == Control("barrier")
 
 
 class _SlotOf:
