@@ -11,7 +11,7 @@ import pytest
 from kinfolk.errors import Refused
 from kinfolk.ir import build_kernel
 from kinfolk.plugins.composition import Composition, compose
-from kinfolk_mla.decode import kernel
+from kinfolk_mla.decode import frame
 from kinfolk_mla.decode.plan import decode_specs
 from kinfolk_mla.spec import MlaDecodeSpec
 from kinfolk_runtime.compilation import compile_specs
@@ -34,7 +34,7 @@ def emits_with(monkeypatch: pytest.MonkeyPatch, change: Callable[[Mapping[str, A
     def build(*given: Any, attributes: Mapping[str, Any], **named: Any) -> Any:
         return build_kernel(*given, attributes=dict(change(attributes)), **named)
 
-    monkeypatch.setattr(kernel, "build_kernel", build)
+    monkeypatch.setattr(frame, "build_kernel", build)
 
 
 def test_a_kernel_that_tells_the_compiler_its_budget_keeps_it(

@@ -45,7 +45,7 @@ REQUIRES = {
     "kinfolk-gfx942": ("kinfolk-core==0.1.0", "kinfolk-amdgcn==0.1.0"),
     "kinfolk-mla": ("kinfolk-core==0.1.0",),
 }
-EMITTER = "kinfolk_mla/decode/kernel.py"
+EMITTER = "kinfolk_mla/decode/frame.py"
 OLD, NEW = "control.if_else(work.has_query, attend)", "attend()"
 SETTLE_SECONDS = 1.3  # a process trusts no source that is younger than a second before its start
 
