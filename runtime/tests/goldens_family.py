@@ -17,7 +17,9 @@ from kinfolk.expr import field
 from kinfolk.fields import ExactInt
 from kinfolk.hooks import hookimpl
 from kinfolk.ir import Kernel, build_kernel
+from kinfolk.ir.ops import control
 from kinfolk.ir.types import I32
+from kinfolk.ir.value import Value
 from kinfolk.matrix import MatrixCatalog
 from kinfolk.parameters import Parameter
 from kinfolk.plugins.composition import Composition
@@ -83,7 +85,7 @@ class Reel:
         assert isinstance(spec, ReelSpec)
         if spec.width in self.raises:
             raise IRError("torn paper")
-        return build_kernel(spec.symbol(), spec.parameters(), arch=arch, block=32, body=lambda rows: None)
+        return build_kernel(spec.symbol(), spec.parameters(), arch=arch, block=32, body=_meet)
 
     @hookimpl
     def kinfolk_reference(self) -> None:
@@ -92,6 +94,11 @@ class Reel:
     @hookimpl
     def kinfolk_scenarios(self) -> list[Any]:
         return []
+
+
+def _meet(rows: Value) -> None:
+    """Wait where there are rows: something that depends on the parameter."""
+    control.if_else(rows > 0, lambda: control.barrier() or ())
 
 
 def _unplanned(*_: Any) -> Any:

@@ -9,12 +9,14 @@ import attrs
 import pytest
 
 from kinfolk.arch import Arch, LoweredModule
-from kinfolk.errors import InternalError, Refused, ToolError
+from kinfolk.errors import DefectiveKernel, InternalError, Refused, ToolError
 from kinfolk.expr import const
 from kinfolk.fields import ExactBool, ExactFloat, ExactInt
 from kinfolk.hooks import hookimpl
+from kinfolk.ir import Kernel, build_kernel
+from kinfolk.ir.ops import memory
 from kinfolk.ir.types import F32, I32, I64, PointerType
-from kinfolk.ir.value import Kernel, Region
+from kinfolk.ir.value import Value
 from kinfolk.matrix import MatrixCatalog
 from kinfolk.parameters import Parameter
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
@@ -83,10 +85,15 @@ class FillPlugin:
         return ()
 
     @hookimpl
-    def kinfolk_emit_ir(self, spec: Spec) -> Kernel:
-        types = tuple(parameter.type for parameter in self.parameters)
-        name = self.name or spec.symbol()
-        return Kernel(name=name, parameters=self.parameters, body=Region(types), block=64, wave_size=64)
+    def kinfolk_emit_ir(self, spec: Spec, arch: Arch) -> Kernel:
+        def body(*values: Value) -> None:
+            [place] = [value for value in values if isinstance(value.type, PointerType)]
+            for value in values:
+                if value.type in (I32, I64):
+                    place = memory.offset(place, value)
+            memory.store(place, next(value for value in values if value.type == F32))
+
+        return build_kernel(self.name or spec.symbol(), self.parameters, arch=arch, block=64, body=body)
 
     @hookimpl
     def kinfolk_reference(self) -> None:
@@ -241,7 +248,7 @@ def test_a_swapped_binary_with_its_digest_is_refused_by_its_symbol(artifact):
 
 def forged(toolchain: LlvmliteToolchain, arch: StubPlugin, spec: FillSpec) -> dict[str, Any]:
     """Object and digest of a kernel of the right symbol, from another lowering."""
-    module = arch.lower(FillPlugin().kinfolk_emit_ir(spec), composed().arch, spec, 22)
+    module = arch.lower(FillPlugin().kinfolk_emit_ir(spec, composed().arch), composed().arch, spec, 22)
     code = toolchain.compile(compile_job(module)).object
     return {"object": code, "object_sha256": sha256(code)}
 
@@ -372,3 +379,25 @@ def test_arguments_are_laid_out_as_llvm_lays_them_out(artifact):
     """The oracle is the note of a compiled object: i32, pointer, f32, i64 at 0, 8, 16, 24."""
     assert [(each.offset, each.size) for each in argument_layout(PARAMETERS)] == [(0, 4), (8, 8), (16, 4), (24, 8)]
     assert artifact.kernels[0].usage.arguments == argument_layout(PARAMETERS)
+
+
+class IdlePlugin(FillPlugin):
+    """Its kernel reads one parameter less than it takes."""
+
+    @hookimpl
+    def kinfolk_emit_ir(self, spec: Spec, arch: Arch) -> Kernel:
+        def body(count: Value, out: Value, scale: Value, step: Value) -> None:
+            memory.store(memory.offset(out, count), scale)
+
+        return build_kernel(spec.symbol(), self.parameters, arch=arch, block=64, body=body)
+
+
+def test_a_kernel_that_an_analysis_holds_something_against_is_refused_by_name(toolchain):
+    """Before anything is compiled, with the parameter, the check and what to do; its twin compiles."""
+    arch, plan = StubPlugin(), planned(FillSpec(value=51))
+    with pytest.raises(DefectiveKernel, match=rf"kernel {FillSpec(value=51).symbol()} .*, stub\)") as caught:
+        compile(plan, composition=composed(arch, IdlePlugin()), toolchain=toolchain)
+    [defect] = caught.value.defects
+    assert (defect.check, defect.where) == ("dead_parameter", "FillSpec, parameter step")
+    assert str(defect) in str(caught.value)
+    assert compile(plan, composition=composed(arch), toolchain=toolchain).kernels

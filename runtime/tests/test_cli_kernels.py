@@ -18,7 +18,9 @@ from kinfolk.expr import field
 from kinfolk.fields import ExactInt
 from kinfolk.hooks import hookimpl
 from kinfolk.ir import Kernel, build_kernel
+from kinfolk.ir.ops import control
 from kinfolk.ir.types import I32
+from kinfolk.ir.value import Value
 from kinfolk.matrix import MatrixCatalog
 from kinfolk.parameters import Parameter
 from kinfolk.plan import Argument, Launch, Plan
@@ -69,6 +71,11 @@ def plan(request: RowsRequest, arch: Arch) -> Plan:
     return Plan(request=request, launches=(launch,), bindings=(), outputs=())
 
 
+def _meet(rows: Value) -> None:
+    """Wait where there are rows: something that depends on the parameter."""
+    control.if_else(rows > 0, lambda: control.barrier() or ())
+
+
 class RowsFamily:
     """A family whose spec space is `widths`."""
 
@@ -95,7 +102,7 @@ class RowsFamily:
         assert isinstance(spec, RowsSpec)
         if spec.width == 13:
             raise IRError("thirteen columns")
-        return build_kernel(spec.symbol(), spec.parameters(), arch=arch, block=32, body=lambda rows: None)
+        return build_kernel(spec.symbol(), spec.parameters(), arch=arch, block=32, body=_meet)
 
     @hookimpl
     def kinfolk_reference(self) -> None:

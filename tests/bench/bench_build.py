@@ -2,6 +2,7 @@
 
 import pytest
 
+from kinfolk.analysis import analyse
 from kinfolk.flavor import DEFAULT_FLAVOR, flavor_named
 from kinfolk_runtime.artifact import compile_job, lower_spec
 from kinfolk_runtime.toolchains.host import toolchain_for
@@ -12,10 +13,30 @@ def spec(plan):
     return plan.launches[0].spec
 
 
+@pytest.fixture
+def spec_named(composition):
+    """Return a function that gives a candidate's first spec."""
+
+    def named(name):
+        [candidate] = [each for each in composition.candidates() if each.name == name]
+        return candidate.spec_space(composition.arch, DEFAULT_FLAVOR)[0]
+
+    return named
+
+
 @pytest.mark.benchmark(group="build")
 def test_emit(benchmark, composition, spec):
     """Spec to verified IR."""
     benchmark(composition.emit, spec)
+
+
+@pytest.mark.benchmark(group="build")
+def test_analyse(benchmark, composition, aim, spec_named):
+    """All static analyses of the kernel with the most ops."""
+    spec = spec_named("mla.grouped")
+    kernel = composition.emit(spec)
+    aim(1.0)
+    benchmark(lambda: analyse(kernel, arch=composition.arch, spec=spec))
 
 
 @pytest.mark.benchmark(group="build")

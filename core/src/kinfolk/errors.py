@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kinfolk.check.defect import Defect
     from kinfolk.refusal import Refusal
 
 
@@ -41,6 +42,14 @@ class ToolError(KinfolkError):
 
 class IRError(KinfolkError):
     """A kernel's IR breaks a rule of the op table."""
+
+
+class DefectiveKernel(IRError):
+    """A kernel keeps the rules of the op table, and a static analysis proves a fault of it; all are in `defects`."""
+
+    def __init__(self, message: str, defects: Iterable[Defect] = ()) -> None:
+        super().__init__(message)
+        self.defects: tuple[Defect, ...] = tuple(defects)
 
 
 class IllegalOp(IRError):

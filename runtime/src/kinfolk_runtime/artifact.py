@@ -82,6 +82,16 @@ def lower_spec(composition: Composition, spec: Spec, flavor: str) -> tuple[Kerne
     return kernel, module
 
 
+def expect_no_defect(composition: Composition, spec: Spec, kernel: Kernel) -> None:
+    """Raise DefectiveKernel, with source lines, where a static analysis holds something against a spec's kernel."""
+    from kinfolk.analysis import analyse
+    from kinfolk.errors import DefectiveKernel
+
+    if defects := analyse(kernel, arch=composition.arch, spec=spec):
+        told = "".join(f"\n  {defect}" for defect in defects)
+        raise DefectiveKernel(f"kernel {spec.symbol()} ({spec.digest()}, {composition.arch.name}):{told}", defects)
+
+
 @attrs.frozen(kw_only=True)
 class CompiledKernel:
     """One spec's kernel: IR, LLVM IR with its target, object, and the figures read from that object.

@@ -178,6 +178,12 @@ FAULTS: Final = {
         specs=_levels,
         plan=lambda request, arch: _each_spec(row_softmax_plan(request, arch), _leveled),
     ),
+    "lonely_field": Fault(
+        check="spec_fields",
+        words="LeveledSpec.level: 3 pairs of specs that differ in it alone have equal kernels",
+        specs=lambda arch, flavor: (_leveled(spec) for spec in row_softmax_specs(arch, flavor)),
+        plan=lambda request, arch: _each_spec(row_softmax_plan(request, arch), _leveled),
+    ),
     "unordered": Fault(
         check="determinism",
         words="a kernel differs in a process with PYTHONHASHSEED",

@@ -21,6 +21,7 @@ from kinfolk.analysis import (
 )
 from kinfolk.analysis.divisions import Division, loop_divisions
 from kinfolk.analysis.indirection import Indirection, indirections
+from kinfolk.analysis.spec_fields import SpecField, dead_spec_fields, spec_fields
 from kinfolk.analysis.subject import Subject
 
 if TYPE_CHECKING:
@@ -54,4 +55,15 @@ def analyse(kernel: Kernel, *, arch: Arch, spec: Spec | None = None) -> tuple[De
     return tuple(dict.fromkeys(defect for analysis in ANALYSES.values() for defect in analysis(subject)))
 
 
-__all__ = ["ANALYSES", "Division", "Indirection", "Subject", "analyse", "indirections", "loop_divisions"]
+__all__ = [
+    "ANALYSES",
+    "Division",
+    "Indirection",
+    "SpecField",
+    "Subject",
+    "analyse",
+    "dead_spec_fields",
+    "indirections",
+    "loop_divisions",
+    "spec_fields",
+]

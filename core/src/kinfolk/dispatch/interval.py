@@ -121,6 +121,18 @@ class _Bounds:
         return min(first[0], second[0]), max(first[1], second[1])
 
 
+def bounds_of(expr: Expr, scope: Scope, box: Mapping[str, Range]) -> Span | None:
+    """Return the least and the most that an expression may be while fields lie in a box; None where neither is known.
+
+    Fields that are not in the box have their value in `scope`.
+    """
+    try:
+        bounds = _Bounds(scope, box).of(expr)
+    except (_UndecidedError, ExprError):
+        return None
+    return None if isinstance(bounds, str) else bounds
+
+
 def _decided(observation: Observation, box: Mapping[str, Range]) -> bool:
     """Return whether the expression has the observed value all over the box."""
     try:

@@ -9,7 +9,7 @@ from kinfolk.testing.check import Check
 from kinfolk.testing.field_checks import strict_types
 from kinfolk.testing.limit_checks import limits, refusals
 from kinfolk.testing.purity_checks import purity
-from kinfolk.testing.space_checks import analyses, determinism, identity, spec_space
+from kinfolk.testing.space_checks import analyses, determinism, identity, spec_fields, spec_space
 
 CHECKS: Final = (
     Check(
@@ -69,8 +69,13 @@ CHECKS: Final = (
     ),
     Check(
         name="analyses",
-        proves="no kernel has dead parameters, unused loads, unchecked indices, divergent barriers, divisions in loops",
+        proves="ranges and alignments are proved; no dead parameter, unused load, unchecked index, divergent barrier",
         run=analyses,
+    ),
+    Check(
+        name="spec_fields",
+        proves="for each field of a spec, two specs that differ in it alone have different kernels",
+        run=spec_fields,
     ),
     Check(
         name="determinism",

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from kinfolk.analysis import ANALYSES, analyse
+from kinfolk.analysis import spec_fields as known_fields
+from kinfolk.analysis.arguments import argument_bounds
 from kinfolk.errors import InternalError
 from kinfolk.plan import Plan
 from kinfolk.plugins.composition import Composition
@@ -66,13 +68,33 @@ def identity(subject: Subject) -> Outcome:
 
 
 def analyses(subject: Subject) -> Outcome:
-    """Run every static analysis on kernels."""
+    """Run every static analysis on kernels; what plans pass to them lies within what they declare."""
     found = Findings("analyses", "analyses of kernels")
     for spec in subject.sampled_specs:
         found.looked_at(len(ANALYSES))
         for defect in analyse(subject.kernel(spec), arch=subject.arch, spec=spec):
             problem = f"{defect.check}: {defect.problem}"
             found.wrong(defect.where, problem, defect.remedy, defect.example or spec.symbol())
+    for request, verdict in subject.requests.admitted(40 if subject.full else 10):
+        found.looked_at()
+        for defect in argument_bounds(cast("Plan", verdict.plan), verdict.candidate, subject.arch, subject.kernel):
+            found.wrong(defect.where, f"{defect.check}: {defect.problem}", defect.remedy, told(request))
+    return found.outcome()
+
+
+def spec_fields(subject: Subject) -> Outcome:
+    """Change one field at a time: some other value that is legal, or that the emitter takes, gives another kernel."""
+    found = Findings("spec_fields", "fields of specs")
+    arch, composed = subject.arch, subject.composed
+    fields = known_fields(subject.specs, subject.kernel, legal=lambda spec: not composed.validate_spec(spec))
+    for each in fields:
+        found.looked_at()
+        where = f"{each.owner.__name__}.{each.name}"
+        if each.dead:
+            problem = f"{each.tried} pairs of specs that differ in it alone have equal kernels on {arch.name}"
+            found.wrong(where, problem, "Drop the field, or let the kernel depend on it")
+        elif each.pair is None:
+            found.note(f"{where} has one value that can be emitted on {arch.name}, so nothing is compared")
     return found.outcome()
 
 

@@ -12,7 +12,7 @@ import attrs
 from kinfolk.arch import LoweredModule
 from kinfolk.ir.value import Kernel
 from kinfolk.spec import Spec
-from kinfolk_runtime.artifact import ArtifactError, lower_spec, sha256
+from kinfolk_runtime.artifact import ArtifactError, expect_no_defect, lower_spec, sha256
 from kinfolk_runtime.cache.sources import sources_of
 from kinfolk_runtime.cache.store import LOWERED, SCHEMA, stores
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 def lowered(composition: Composition, spec: Spec, flavor: str) -> tuple[Kernel | Callable[[], Kernel], LoweredModule]:
     """Return LLVM IR as `lower_spec`, from the memo where the sources are those it was made from, and the kernel.
 
-    A kernel whose LLVM IR was in the memo is emitted when it is asked for, and must then give that LLVM IR.
+    A kernel whose LLVM IR was in the memo is emitted when it is asked for, and must then give that LLVM IR. Nothing
+    gets into the memo, or is returned without it, that a static analysis holds a fault against: DefectiveKernel.
     """
     stores()
     sources = sources_of(composition)
     if sources is None or not sources.hold(type(spec)) or not sources.imported:
-        return lower_spec(composition, spec, flavor)
+        return _analysed(composition, spec, flavor)
     key = sha256(json.dumps([SCHEMA, spec.identity(), composition.arch.name, flavor, sources.digest]).encode())
     about = {
         "spec": spec.digest(),
@@ -41,9 +42,15 @@ def lowered(composition: Composition, spec: Spec, flavor: str) -> tuple[Kernel |
     module = _module(*kept, about) if kept else None
     if module is not None:
         return functools.cache(functools.partial(_emitted, composition, spec, flavor, module)), module
-    kernel, module = lower_spec(composition, spec, flavor)
+    kernel, module = _analysed(composition, spec, flavor)
     if sources.imported:  # still: what was imported to emit this one was not edited meanwhile
         LOWERED.write(key, module.text.encode(), {**about, "target": _target(module)})
+    return kernel, module
+
+
+def _analysed(composition: Composition, spec: Spec, flavor: str) -> tuple[Kernel, LoweredModule]:
+    kernel, module = lower_spec(composition, spec, flavor)
+    expect_no_defect(composition, spec, kernel)
     return kernel, module
 
 

@@ -125,7 +125,7 @@ class Emission:
     def content(self, spec: Spec) -> bytes:
         """Return a spec's kernel in the stage, text as UTF-8 that ends with a newline.
 
-        Raises IRError, ToolError or Refused as emission, compilation and the gate do.
+        Raises IRError, ToolError or Refused as emission, the static analyses, compilation and the gate do.
         """
         if self.stage == "object":
             from kinfolk_runtime.compilation import compile_specs
@@ -134,14 +134,17 @@ class Emission:
         return f"{self._text(spec).rstrip()}\n".encode()
 
     def _text(self, spec: Spec) -> str:
-        from kinfolk_runtime.artifact import compile_job, lower_spec
+        from kinfolk_runtime.artifact import compile_job, expect_no_defect, lower_spec
         from kinfolk_runtime.toolchains.host import toolchain_for
 
         if self.stage == "ir":
             from kinfolk.ir.text import print_kernel
 
-            return print_kernel(self.composition.emit(spec))
-        _, module = lower_spec(self.composition, spec, self.flavor)
+            kernel = self.composition.emit(spec)
+            expect_no_defect(self.composition, spec, kernel)
+            return print_kernel(kernel)
+        kernel, module = lower_spec(self.composition, spec, self.flavor)
+        expect_no_defect(self.composition, spec, kernel)
         if self.stage == "llvm":
             return module.text
         return toolchain_for(self.flavor).compile(compile_job(module, assembly=True)).assembly or ""
