@@ -3,12 +3,18 @@
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
 import kinfolk
+from kinfolk.arch import Facts
+from kinfolk.errors import IRError
+from kinfolk.matrix import MatrixCatalog
 from kinfolk.plugins.composition import Composition
 from kinfolk.plugins.discovery import Offer
 from kinfolk.plugins.loading import Loaded, load
+from kinfolk.refusal import Refusal
+from kinfolk.roles import ROLE_FACT
 from kinfolk.testing import Subject, run_check
 from kinfolk.testing.core_checks import CHECKS as CORE_CHECKS
 from kinfolk_runtime.conformance import CHECKS as RUNTIME_CHECKS
@@ -22,7 +28,7 @@ for folder in FOLDERS:
         sys.path.append(str(folder))  # also where the check of determinism looks in its processes
 
 from kinfolk_hostile import plugin  # noqa: E402 - it is found by then
-from kinfolk_hostile.faults import FAULTS  # noqa: E402
+from kinfolk_hostile.faults import FAULTS, TOO_MANY  # noqa: E402
 
 CHECKS = {check.name: check for check in (*CORE_CHECKS, *RUNTIME_CHECKS) if check.of == "family"}
 SEEDED = {name: fault for name, fault in FAULTS.items() if fault.check}
@@ -92,8 +98,82 @@ def test_mutants_that_the_scenarios_of_the_control_notice_survive_one_that_sees_
     assert survivors[1] - survivors[0]
 
 
+def test_a_family_whose_specs_an_arch_refuses_is_told_so_and_is_not_run():
+    nothing = Refusal(**{**attrs.asdict(TOO_MANY), "because": "the arch has none of it"})
+    composition = subject_of("control").composed
+    composition.validate_spec = lambda spec: (nothing,)
+    result = run_check(CHECKS["identity"], Subject.of_family(composition))
+    assert result.status == "not applicable"
+    assert result.inapplicable.startswith("hostile serves nothing on gfx942: vgpr is 1, supported: at most 0 (the arch")
+
+
 def test_every_check_has_a_fault_or_a_reason():
     """Engines have their own test above; goldens are the subject of tests of their own."""
     seeded = {fault.check for fault in SEEDED.values()}
     assert seeded <= CHECKS.keys()
     assert CHECKS.keys() - seeded <= {"engines", "goldens", "spec_fields"}
+
+
+def rounded(arch):
+    """Return an arch with a fact that no expression computes with."""
+    return attrs.evolve(arch, facts={**arch.facts.declared, "clock_ghz": 2.1})
+
+
+def turned(arch):
+    """Return an arch with an atom whose first lane holds what the second holds."""
+    first, *others = arch.matrix
+    shape = first.shape
+    rows = shape.a.rows.copy()
+    rows[0] = rows[1]
+    meaning = attrs.evolve(shape, a=attrs.evolve(shape.a, rows=rows))
+    atom = attrs.evolve(first, op=attrs.evolve(first.op, meaning=meaning))
+    return attrs.evolve(arch, matrix=MatrixCatalog((atom, *others)))
+
+
+def speechless(arch):
+    """Return an arch that refuses an op when it is lowered, and does not say so before."""
+    lower = arch.lower_kernel
+
+    def lowered(kernel, arch, spec, llvm):
+        if any(op.name == "core.rint" for op in kernel.walk()):
+            raise IRError("no rounding here")
+        return lower(kernel, arch, spec, llvm)
+
+    return attrs.evolve(arch, lower_kernel=lowered)
+
+
+class Mistaken(Facts):
+    """Facts that say that there is an op in a role where there is none."""
+
+    def __getitem__(self, name):
+        return True if name.startswith(ROLE_FACT) else super().__getitem__(name)
+
+
+def boastful(arch):
+    """Return an arch whose facts say that it has an op in every role, without the ops."""
+    plain = attrs.evolve(arch, roles={})
+    object.__setattr__(plain, "facts", Mistaken(arch.facts.declared, arch.wave_size, arch.matrix, ()))
+    return plain
+
+
+ARCH_CHECKS = {check.name: check for check in (*CORE_CHECKS, *RUNTIME_CHECKS) if check.of == "arch"}
+ARCH_FAULTS = {
+    "arch_facts": (rounded, "fact clock_ghz: is 2.1 of type float"),
+    "arch_atoms": (turned, "elements are held by no lane"),
+    "arch_ops": (speechless, "op core.rint: is legal and is not lowered: no rounding here"),
+    "arch_roles": (boastful, "its fact does not say whether there is an op"),
+}
+
+
+@pytest.mark.parametrize("name", ARCH_FAULTS)
+def test_a_seeded_fault_of_an_arch_is_found_by_the_check_meant_for_it(name):
+    spoil, words = ARCH_FAULTS[name]
+    arch = load("arch", "gfx942").plugin.kinfolk_arch()
+    assert run_check(ARCH_CHECKS[name], Subject(name="gfx942", arch=arch)).status == "pass"
+    result = run_check(ARCH_CHECKS[name], Subject(name="gfx942", arch=spoil(arch)))
+    assert result.status == "fail"
+    assert words in result.review()
+
+
+def test_every_check_of_archs_has_a_fault():
+    assert ARCH_FAULTS.keys() == ARCH_CHECKS.keys()

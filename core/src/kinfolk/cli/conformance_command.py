@@ -41,7 +41,8 @@ def command(
 ) -> None:
     """Run every installed check on the family, or the arch, NAME.
 
-    Each says how many cases it looked at; one that looked at none has failed. Exit status 1 unless all pass.
+    Each says how many cases it looked at; one that looked at none has failed. Exit status 1 unless something was
+    checked and all of it passes.
     """
     results: list[Result] = []
     for subject in _subjects(name, archs, level, flavor, seed):
@@ -49,7 +50,8 @@ def command(
         results += found
         if not as_json:
             _print(subject, found)
-    passed = bool(results) and all(result.status != "fail" for result in results)
+    statuses = {result.status for result in results}
+    passed = "pass" in statuses and "fail" not in statuses
     if as_json:
         print_document(_document(name, level, seed, passed, results))
     if not passed:

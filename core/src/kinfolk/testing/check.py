@@ -148,19 +148,18 @@ class Result:
 def run_check(check: Check, subject: Subject) -> Result:
     """Run a check; an error that it raises is a defect, and so is a count of 0."""
     begun = _cpu_seconds()
-    inapplicable = check.applies(subject)
-    if inapplicable:
-        nothing = Outcome(count=0, unit="cases")
-        return Result(check=check, subject=subject, outcome=nothing, seconds=0.0, inapplicable=inapplicable)
+    inapplicable = ""
     try:
-        outcome = check.run(subject)
-        if not outcome.count and not outcome.defects:
+        inapplicable = getattr(subject, "unserved", "") or check.applies(subject)
+        outcome = Outcome(count=0, unit="cases") if inapplicable else check.run(subject)
+        if not inapplicable and not outcome.count and not outcome.defects:
             outcome = attrs.evolve(outcome, defects=(_nothing(check, subject),))
     except KinfolkError as error:
         outcome = Outcome(count=0, unit="cases", defects=(_raised(check, subject, str(error)),))
     except Exception as error:  # noqa: BLE001 - a stranger's check, or a stranger's code in one of ours
         outcome = Outcome(count=0, unit="cases", defects=(_raised(check, subject, sentence_of(error)),))
-    return Result(check=check, subject=subject, outcome=outcome, seconds=_cpu_seconds() - begun)
+    seconds = _cpu_seconds() - begun
+    return Result(check=check, subject=subject, outcome=outcome, seconds=seconds, inapplicable=inapplicable)
 
 
 def _cpu_seconds() -> float:

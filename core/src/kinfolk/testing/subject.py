@@ -108,6 +108,20 @@ class Subject:
         return tuple({spec.identity(): spec for spec in legal}.values())
 
     @cached_property
+    def unserved(self) -> str:
+        """Why a family serves nothing on the arch: what every one of its specs is refused for; nothing where it does.
+
+        A family without candidates, or whose candidates have no specs, is no such case: it is at fault.
+        """
+        if self.composition is None or self.specs:
+            return ""
+        every = [
+            spec for each in self.composition.candidates() for spec in each.spec_space(self.arch, self.flavor_name)
+        ]
+        refusals = [refusal for spec in every for refusal in self.composition.validate_spec(spec)]
+        return f"{self.name} serves nothing on {self.arch.name}: {refusals[0].sentence}" if refusals else ""
+
+    @cached_property
     def sampled_specs(self) -> tuple[Spec, ...]:
         """At level full all specs, at level quick a few: of every class the first and the last, then evenly spread."""
         if self.full or len(self.specs) <= QUICK_SPECS:
