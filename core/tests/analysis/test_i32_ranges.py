@@ -308,3 +308,17 @@ def test_bounds_that_are_none():
         _ = Parameter(name="s", type=F32).bounds
     assert Parameter(name="n", type=I32, minimum=3).bounds == (3, MOST)
     assert Parameter(name="n", type=I64).bounds == (-(2**63), 2**63 - 1)
+
+
+def test_a_formula_is_told_as_it_is_made(told):
+    """Parameters, places and constants by name; what is deep, or no arithmetic, is left out."""
+
+    def body(x, y, n, m):
+        checked = arithmetic.smin(arithmetic.smax(memory.load(x), number(0)), m)
+        memory.store(y, checked + 15)
+        memory.store(y, lanes.uniform(n) * lanes.lane_id() - m)
+
+    [first] = told(body, n=(0, 9), m=(0, MOST))
+    assert first == "min(max(loaded value, 0), m) + 15 exceeds 2^31-1 at m = 2,147,483,633"
+    [second] = told(lambda x, y, n: memory.store(y, ((n + 1) * 2 + 3) // 4 * 8), n=(0, 2**29))
+    assert second == "((... + 3) // 4) * 8 exceeds 2^31-1 at n = 536,870,910"

@@ -12,6 +12,7 @@ SIGNS: Final = {
     "core.add": "+", "core.sub": "-", "core.mul": "*", "core.shl": "<<", "core.udiv": "//", "core.urem": "%",
     "core.sdiv": "//", "core.lshr": ">>", "core.and": "&", "core.or": "|", "core.xor": "^",
 }  # fmt: skip
+CHOICES: Final = {"core.smin": "min", "core.umin": "min", "core.smax": "max", "core.umax": "max"}
 CASTS: Final = ("core.sext", "core.zext", "core.trunc")
 PLACES: Final = {"core.lane_id": "lane", "core.wave_id": "wave", "core.thread_id": "thread"}
 DEEPEST: Final = 3
@@ -40,13 +41,15 @@ def worded(value: Value, kernel: Kernel, depth: int = 0) -> str:
             pass
     if op.name in CASTS:
         return worded(op.operands[0], kernel, depth)
-    named = op.name not in SIGNS
+    named = op.name not in SIGNS and op.name not in CHOICES
     if depth >= DEEPEST or (named and depth):
         return "..."
     words = [worded(operand, kernel, depth + 1) for operand in op.operands]
     if op.name in SIGNS:
         text = f"{words[0]} {SIGNS[op.name]} {words[1]}"
         return f"({text})" if depth else text
+    if op.name in CHOICES:
+        return f"{CHOICES[op.name]}({words[0]}, {words[1]})"
     if op.name == "core.select":
         return f"{words[1]} or {words[2]}"
     return f"{op.name.rpartition('.')[2]}({', '.join(words)})"

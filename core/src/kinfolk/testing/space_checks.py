@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from kinfolk.analysis import ANALYSES, analyse
+from kinfolk.analysis import ANALYSES, analyse, loop_divisions
 from kinfolk.analysis import spec_fields as known_fields
 from kinfolk.analysis.arguments import argument_bounds
 from kinfolk.errors import InternalError
@@ -75,6 +75,8 @@ def analyses(subject: Subject) -> Outcome:
         for defect in analyse(subject.kernel(spec), arch=subject.arch, spec=spec):
             problem = f"{defect.check}: {defect.problem}"
             found.wrong(defect.where, problem, defect.remedy, defect.example or spec.symbol())
+        for division in loop_divisions(subject.kernel(spec)):
+            found.note(str(division))
     for request, verdict in subject.requests.admitted(40 if subject.full else 10):
         found.looked_at()
         for defect in argument_bounds(cast("Plan", verdict.plan), verdict.candidate, subject.arch, subject.kernel):
