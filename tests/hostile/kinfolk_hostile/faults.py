@@ -12,7 +12,7 @@ import attrs
 
 from kinfolk.arch import Arch
 from kinfolk.expr import Expr, fact, field
-from kinfolk.ir.ops import control, lanes, memory
+from kinfolk.ir.ops import control, lanes
 from kinfolk.plan import Argument, Axis, Plan
 from kinfolk.refusal import Limit, Refusal
 from kinfolk_hostile.records import HostileRequest, IdleSpec, LaxRequest, LeveledSpec, MuteRequest, SteepRequest
@@ -23,6 +23,7 @@ from kinfolk_row_softmax.scenarios import row_softmax_scenarios
 from kinfolk_row_softmax.spec import RowSoftmaxSpec
 
 Patch = tuple[Any, str, Any]
+STORE_ONCE: Final = kernel_module.store_once
 
 
 @attrs.frozen(kw_only=True)
@@ -122,11 +123,7 @@ def _mask_one_too_many(scores: Any, columns: Any, count: Any) -> Any:
 
 
 def _store_of_the_first_row(pointer: Any, value: Any) -> None:
-    def store() -> tuple[()]:
-        memory.store(pointer, value)
-        return ()
-
-    control.if_else((lanes.thread_id() + lanes.block_id(axis=0)).eq(0), store)
+    control.if_else(lanes.block_id(axis=0).eq(0), lambda: STORE_ONCE(pointer, value) or ())
 
 
 def _only_one_column(request: Any) -> Iterator[Any]:
@@ -182,6 +179,12 @@ FAULTS: Final = {
         check="spec_fields",
         words="LeveledSpec.level: 3 pairs of specs that differ in it alone have equal kernels",
         specs=lambda arch, flavor: (_leveled(spec) for spec in row_softmax_specs(arch, flavor)),
+        plan=lambda request, arch: _each_spec(row_softmax_plan(request, arch), _leveled),
+    ),
+    "idle_field": Fault(
+        check="spec_fields",
+        words="LeveledSpec.level: ",
+        specs=_levels,
         plan=lambda request, arch: _each_spec(row_softmax_plan(request, arch), _leveled),
     ),
     "unordered": Fault(

@@ -78,6 +78,9 @@ def sanitizers(subject: Subject) -> Outcome:
     """Count what the sanitizers looked for in every run, and tell each fault once."""
     found = Findings("sanitizers", "sanitizers in runs")
     orders = len(ORDERS[subject.full])
+    if not runs_of(subject).ran:
+        for request, why in runs_of(subject).failed[:1]:
+            found.wrong(subject.title, f"nothing could be run: {why}", "Mend what it names", told(request))
     for ran in runs_of(subject).ran:
         found.looked_at(len(SANITIZERS) * orders)
         for finding in ran.report.findings:
