@@ -20,6 +20,9 @@ from lanes import SKIPS, Record, read_skips, unlisted_skips
 
 ROOT = Path(__file__).resolve().parent.parent
 LLVMS = "llvmlite,llvmlite20,llc"
+# What `kinfolk new` is asked for: names that nothing of ours has.
+FAMILY, ARCH = "column_scale", "wide32"
+DISTRIBUTIONS = ("column-scale", "wide32")
 REQUEST = "num_heads=16 num_seqs=2 total_q=2 max_seqlen_q=1 max_seqlen_k=40 absorbed_query=true"
 
 
@@ -155,10 +158,39 @@ def own_tests(python: Path, work: Path) -> None:
         raise SystemExit("\n".join(found))
 
 
+def strangers(python: Path, wheels: Path, work: Path) -> None:
+    """Write a family and an arch as anyone would, install them, run their own tests, and run kernels of one on the
+    other and of MLA on the new arch; then take them out again."""
+    kinfolk, kinds = python.parent / "kinfolk", {"family": FAMILY, "arch": ARCH}
+    for kind, name in kinds.items():
+        run([kinfolk, "new", kind, name], work)
+        run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", wheels, work / name], work)
+    run([python, "-m", "pip", "install", "--quiet", *sorted(wheels.glob("*.whl"))], work)
+    run([python, "-m", "pip", "check"], work)
+    found: list[str] = []
+    for name in kinds.values():
+        record = work / f"{name}.json"
+        plugin = ("-p", "lane_record", "--lane-record", record, "-n", "auto", "-p", "no:benchmark")
+        run([python, "-m", "pytest", "-q", *plugin], work / name, PYTHONPATH=str(ROOT / ".ci"))
+        record = Record.read(record)
+        ran = {nodeid.split("::")[0] for nodeid, outcome in record.outcomes.items() if outcome == "passed"}
+        found += unlisted_skips({name: record}, {})
+        tests = {path.relative_to(work / name).as_posix() for path in (work / name).glob("tests/test_*.py")}
+        found += [f"no test of {name}'s {path} passed" for path in sorted(tests - ran) or ([] if tests else ["tests"])]
+    for family, request in ((FAMILY, "rows=3 columns=777"), ("mla", REQUEST)):
+        status, text = answer([kinfolk, "verify", family, "--arch", ARCH, *request.split(), "--json"], work)
+        report = json.loads(text or "{}")
+        if status or report.get("status") != "pass" or not report.get("kernels") or not report.get("scenarios"):
+            found.append(f"kinfolk verify {family} on {ARCH} did not pass (exit {status}): {text[:3000]}")
+    if found:
+        raise SystemExit("\n".join(found))
+    run([python, "-m", "pip", "uninstall", "--quiet", "--yes", *(f"kinfolk-{each}" for each in DISTRIBUTIONS)], work)
+
+
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="kinfolk-wheels-") as folder:
         work = Path(folder)
-        for name in ("wheelhouse", "environment", "empty", "tests"):
+        for name in ("wheelhouse", "environment", "empty", "tests", "theirs", "strangers"):
             (work / name).mkdir()
         try:
             wheels = build(work / "wheelhouse")
@@ -166,6 +198,7 @@ def main() -> int:
             smoke(python, work / "empty")
             goldens(python, work / "empty")
             own_tests(python, work / "tests")
+            strangers(python, work / "theirs", work / "strangers")
             without(python, work / "empty", wheels)
         except subprocess.CalledProcessError as error:
             print(f"FAILED ({error.returncode}): {' '.join(map(str, error.cmd))}")

@@ -5,6 +5,7 @@ import pytest
 from kinfolk.errors import ToolError
 from kinfolk.plugins.composition import arch_of
 from kinfolk.plugins.loading import load
+from kinfolk.testing import ArchConformance
 from kinfolk.usage import Usage
 from kinfolk_toy_simt.plugin import ARCH, kinfolk_gate_resources
 from kinfolk_toy_simt.usage import read_usage
@@ -27,6 +28,12 @@ TEXT = """
 	ret;
 }
 """
+
+
+class TestConformance(ArchConformance):
+    """What every arch must hold."""
+
+    arch = "toy_simt"
 
 
 def test_it_is_found_by_its_entry_point():

@@ -5,7 +5,6 @@ import pytest
 
 import kinfolk
 from kinfolk.errors import NoCandidate
-from kinfolk.ir.text import print_kernel
 from kinfolk.plugins.loading import usable
 from kinfolk.testing import FamilyConformance
 from kinfolk_row_softmax.request import RowSoftmaxRequest
@@ -16,7 +15,7 @@ REQUEST = RowSoftmaxRequest(rows=3, columns=777, dtype="f32", scale=0.7)
 
 
 class TestConformance(FamilyConformance):
-    """What every family must keep."""
+    """What every family must hold, on every arch that is installed; docs/conformance.md says what each check proves."""
 
     family = "row_softmax"
 
@@ -34,17 +33,6 @@ def test_dispatch_gives_a_plan_or_every_reason(arch):
     with pytest.raises(NoCandidate) as caught:
         kinfolk.dispatch(attrs.evolve(REQUEST, dtype="f64"), arch)
     assert [refusal.code for refusal in caught.value.refusals] == ["row_softmax.dtype"]
-
-
-@pytest.mark.parametrize("arch", ARCHS)
-def test_every_spec_has_its_own_kernel_and_gives_it_again(arch):
-    composition = kinfolk.compose("row_softmax", arch)
-    [candidate] = composition.candidates()
-    specs = list(candidate.specs(composition.arch, "llvm22"))
-    assert specs and len({spec.identity() for spec in specs}) == len(specs)
-    texts = [print_kernel(composition.emit(spec)) for spec in specs]
-    assert len(set(texts)) == len(specs)
-    assert texts == [print_kernel(composition.emit(spec)) for spec in specs]
 
 
 @pytest.mark.compile
