@@ -151,6 +151,24 @@ def test_an_unknown_word_is_exit_status_2(words, said):
     assert said in done.stderr
 
 
+def test_resources_of_an_unknown_family_says_so_once():
+    """Not once per arch: what is wrong is the name."""
+    done = kinfolk("resources", "mlla")
+    assert done.returncode == 1
+    assert done.stdout.count("no installed distribution offers this family") == 1 and "gfx9" not in done.stdout
+    document = json.loads(kinfolk("resources", "nosuch", "--json").stdout)
+    assert [row["code"] for row in document["refusals"]] == ["family.unknown"]
+    assert "kinfolk new family nosuch" in document["refusals"][0]["remedy"]
+
+
+def test_a_folder_of_a_familys_name_is_not_what_is_inspected(tmp_path):
+    """As `kinfolk new` leaves one behind."""
+    (tmp_path / "mla").mkdir()
+    words = [str(KINFOLK), "inspect", "mla", "--arch", "gfx942", "num_heads=nothing"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "num_heads is nothing" in done.stdout and "KEY=VALUE are fields" not in done.stderr
+
+
 def test_ir_is_the_same_in_processes_of_different_hash_seeds():
     words = ["emit", "mla", "--arch", "gfx942", *(f"{name}={value}" for name, value in REQUEST.items())]
     first, second = (kinfolk(*words, PYTHONHASHSEED=seed).stdout for seed in ("1", "2"))

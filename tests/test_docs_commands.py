@@ -99,5 +99,28 @@ def test_a_family_is_written_installed_and_run_as_the_page_says(monkeypatch, tmp
     assert "softmax" not in "".join(str(path.relative_to(tmp_path)) for path in (tmp_path / "column_scale").rglob("*"))
 
 
+def two_waves(change=lambda text: text):
+    """Run the block of the page on families, changed, and return its names."""
+    block, *_ = PYTHON.findall((ROOT / "docs/writing-a-family.md").read_text())
+    names = {}
+    exec(compile(change(block), "docs/writing-a-family.md", "exec"), names)
+    return names
+
+
+def test_the_kernel_of_two_waves_gives_the_sum_that_numpy_gives(capsys):
+    names = two_waves()
+    assert (names["totals"] == names["x"].sum()).all()
+    assert capsys.readouterr().out.split() == ["8128.0", "8128.0"]
+
+
+def test_the_kernel_of_two_waves_fails_as_the_page_says():
+    from kinfolk.errors import SimulationError
+
+    with pytest.raises(SimulationError, match="no barrier between"):
+        two_waves(lambda text: text.replace("    control.barrier()\n", ""))
+    names = two_waves(lambda text: text.replace("lanes.wave_id() ^ 1", "lanes.wave_id()"))
+    assert not (names["totals"] == names["x"].sum()).any()
+
+
 def test_every_page_shows_commands():
     assert all(BLOCK.search((ROOT / page).read_text()) for page in PAGES)

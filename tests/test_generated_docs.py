@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from kinfolk.ir.ops import CORE_OPS
+
 
 @pytest.fixture(scope="module")
-def tool(root: Path) -> ModuleType:
+def tool(root: Path) -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(root / "tools")
+        yield loaded(root)
+
+
+def loaded(root: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate_docs", root / "tools" / "generate_docs.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -56,9 +66,10 @@ def test_a_section_of_what_is_not_installed_is_kept_and_of_what_does_not_exist_i
     folder = root / "docs" / "generated"
     before = {name: (folder / name).read_text(encoding="utf-8") for name in tool.PAGES}
     monkeypatch.setattr(tool, "usable", lambda kind: ())
-    assert tool.generated(folder) == before
+    now = tool.generated(folder)
+    assert {name: now[name] for name in tool.PAGES} == before
     monkeypatch.setattr(tool, "absent", set)
-    assert all("## " not in text for text in tool.generated(folder).values())
+    assert all("## " not in tool.generated(folder)[name] for name in tool.PAGES)
 
 
 def test_the_tables_hold_what_they_are_for(root: Path, tool: ModuleType) -> None:
@@ -69,6 +80,19 @@ def test_the_tables_hold_what_they_are_for(root: Path, tool: ModuleType) -> None
     assert {"llvm20 by", "llvm22 by llvmlite", "llvm22 by llc"} <= {
         word for word in ("llvm20 by", "llvm22 by llvmlite", "llvm22 by llc") if word in pages["resources.md"]
     }
+
+
+def test_the_list_of_the_toolkit_names_every_op_that_a_kernel_can_be_made_of(root: Path, tool: ModuleType) -> None:
+    """Each under the name by which it is called, with words; what lowerings alone use is not in it."""
+    page = tool.generated(root / "docs" / "generated")["toolkit.md"]
+    rows = dict(re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", page, re.MULTILINE))
+    called = {"for": "for_range", "if": "if_else", "and": "and_", "or": "or_"}
+    built_in = {"return", "yield"}
+    ops = {op.name.removeprefix("core.") for op in CORE_OPS} - built_in
+    assert {called.get(name, name) for name in ops} <= rows.keys()
+    assert all(text.strip() for text in rows.values()), [name for name, text in rows.items() if not text.strip()]
+    assert {"OnlineSoftmax", "Contraction", "WorkgroupTile", "across_lanes"} <= rows.keys()
+    assert not rows.keys() & {"buffer_address", "alignment_of", "lane_op"}
 
 
 def test_a_bar_in_a_sentence_is_no_column(tool: ModuleType) -> None:

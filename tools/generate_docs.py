@@ -1,7 +1,8 @@
 """Write the tables in docs/generated from what is installed and blessed, or compare them with it (`--check`).
 
 Nothing is compiled: limits and priorities are read from the candidates, figures from the families' goldens. Each page
-has a section for each family on each arch; those of the checkout's that are not installed are kept as they are.
+has a section for each family on each arch; those of the checkout's that are not installed are kept as they are. One
+page more lists what emitters are written with (`list_toolkit`).
 """
 
 import argparse
@@ -11,6 +12,8 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+from list_toolkit import page as toolkit
 
 from kinfolk.expr import Scope
 from kinfolk.flavor import flavors
@@ -144,6 +147,7 @@ def generated(folder: Path) -> dict[str, str]:
         now |= {pair: "\n" + "\n".join(page(composition)) + "\n" for pair, composition in made.items()}
         body = "".join(f"## {family} on {arch}\n{text}" for (family, arch), text in sorted(now.items()))
         pages[name] = f"{HEAD}\n{title}\n{body}".rstrip("\n") + "\n"
+    pages["toolkit.md"] = f"{HEAD}\n{toolkit()}".rstrip("\n") + "\n"
     return pages
 
 

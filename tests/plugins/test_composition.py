@@ -102,7 +102,7 @@ def test_a_near_miss_is_a_letter_or_two_apart(given, meant):
 def test_a_name_that_is_near_none_is_installed_by_a_distribution_or_is_none(environment):
     toy = environment("toy", "toyarch")
     text = toy.ask(failure("kinfolk.compose('toy', 'other_arch')"))[1]
-    assert "ours are named kinfolk-NAME: pip install kinfolk-other-arch. To write an arch: docs/" in text
+    assert "pip install kinfolk-other-arch. To write it: kinfolk new arch other_arch; docs/" in text
     assert "pip install" not in toy.ask(failure("kinfolk.compose('toy', 'num_heads=3')"))[1]
     text = toy.ask(failure("kinfolk.compose('toy', 'toyarch')"), KINFOLK_DISABLE_AUTOLOAD="1")[1]
     assert "discovery is off (KINFOLK_DISABLE_AUTOLOAD=1)" in text and "pip install" not in text

@@ -10,7 +10,7 @@ import click
 
 from kinfolk.cli.output import EXIT_FAILED, print_document, print_refusals, refusal_rows, say
 from kinfolk.errors import Refused
-from kinfolk.plugins.faults import ARCH_PAGE
+from kinfolk.plugins.faults import PAGES
 
 SCHEMA: Final = "kinfolk.new/1"
 NEXT: Final[Mapping[str, tuple[str, ...]]] = {
@@ -23,7 +23,6 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     "arch": ("pip install -e '.[test]'", "kinfolk list", "kinfolk verify FAMILY --arch {name} KEY=VALUE...", "pytest"),
 }
 """What one does first in the folder, per kind."""
-PAGES: Final[Mapping[str, str]] = {"family": "docs/writing-a-family.md", "arch": ARCH_PAGE}
 
 
 @click.group("new")

@@ -23,7 +23,8 @@ PLURALS: Final[dict[str, str]] = dict(
 
 
 DISCOVERY_OFF: Final = "discovery is off"
-ARCH_PAGE: Final = "docs/bringing-up-an-arch.md"
+PAGES: Final[dict[str, str]] = {"family": "docs/writing-a-family.md", "arch": "docs/bringing-up-an-arch.md"}
+"""The pages on writing a plugin, by its kind."""
 _LOADING: Final = str(Path(__file__).with_name("loading.py"))
 
 
@@ -51,15 +52,15 @@ class UnknownPlugin(PluginError):
 
 def _remedy(kind: str, name: str, installed: tuple[str, ...], notes: tuple[str, ...]) -> str:
     """Return what to do about an unknown name: the near miss; what keeps plugins out; what to install, or to write."""
-    own = f" To write an arch: {ARCH_PAGE}." if kind == "arch" else ""
+    plain = re.fullmatch(r"[a-z][a-z0-9_]*", name)
+    own = f" To write it: kinfolk new {kind} {name if plain else 'NAME'}; {PAGES[kind]}." if kind in PAGES else ""
     if near := near_miss(name, installed):
-        return f"Did you mean {near}?{own}"
+        return f"Did you mean {near}?{own if kind == 'arch' else ''}"  # names of processors are often alike
     if any(note.startswith(DISCOVERY_OFF) for note in notes):
         return f"{'; '.join(notes)}."
     told = f"{'; '.join((*notes, 'A distribution that offers it must be installed'))}"
-    if kind in ("family", "arch") and re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        distribution = f"kinfolk-{name.replace('_', '-')}"
-        return f"{told}; ours are named kinfolk-NAME: pip install {distribution}" + (own and f".{own}")
+    if own and plain:
+        return f"{told}; ours are named kinfolk-NAME: pip install kinfolk-{name.replace('_', '-')}.{own}"
     return f"{told}; kinfolk list shows what is."
 
 

@@ -55,7 +55,7 @@ def command(
     assembly text, or in a code object through llvm-objdump. Nothing is run. Exit status 1 where there is no kernel.
     """
     path = Path(subject)
-    if path.exists() or os.sep in subject or path.suffix:
+    if path.is_file() or os.sep in subject or path.suffix:
         if fields:
             raise click.UsageError("KEY=VALUE are fields of a request; a file is described by --tokens and --heads")
         found = _of_file(path, arch, of_file, mca)

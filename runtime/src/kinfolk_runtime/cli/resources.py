@@ -71,6 +71,8 @@ def command(
     asking = Asking(flavor=flavor, sweep=sweep, fields=fields)
     tables = [asking.table(*pair) for pair in pairs(family, arch)]
     passed = bool(tables) and all(table.passed for table in tables)
+    unknown = dict.fromkeys(refusal for table in tables for refusal in table.unknown)  # the same on every arch
+    tables = [table for table in tables if not table.unknown]
     if as_json:
         print_document(
             {
@@ -78,13 +80,14 @@ def command(
                 "status": "pass" if passed else "fail",
                 "requests": [{"arch": table.arch, **table.fields} for table in tables if fields],
                 "kernels": [kernel.to_dict() for table in tables for kernel in table.kernels],
-                "refusals": [row for table in tables for row in refusal_rows(table.refusals)],
+                "refusals": refusal_rows([*unknown, *(each for table in tables for each in table.refusals)]),
             }
         )
     else:
         for table in tables:
             table.print()
-        if not tables:
+        print_refusals(refusal_rows(unknown))
+        if not (tables or unknown):
             say("no family, or no arch, is installed: nothing was compiled")
     if not passed:
         ctx.exit(EXIT_FAILED)
@@ -115,6 +118,11 @@ class Table:
     def passed(self) -> bool:
         """Whether there are kernels and no refusals."""
         return bool(self.kernels) and not self.refusals
+
+    @property
+    def unknown(self) -> tuple[Refusal, ...]:
+        """The refusals that say that nothing installed has the name of the family, or of the arch."""
+        return tuple(each for each in self.refusals if each.code in ("family.unknown", "arch.unknown"))
 
     def print(self) -> None:
         """Print it for people, a kernel a line."""

@@ -23,6 +23,7 @@ def _wrapping(opcode: str) -> Any:
 
 @lane_op("core.add", "a b", rules.same_number, _wrapping("add"), attributes=(NSW,))
 def add(m: Any, a: Any, b: Any, *, nsw: bool) -> Any:
+    """The sum of integers, modulo 2^bits; with `nsw` it is claimed to fit as a signed one."""
     r = a + b
     if nsw:
         m.require(((a ^ r) & (b ^ r)) >= 0, "signed overflow in add nsw")
@@ -31,6 +32,7 @@ def add(m: Any, a: Any, b: Any, *, nsw: bool) -> Any:
 
 @lane_op("core.sub", "a b", rules.same_number, _wrapping("sub"), attributes=(NSW,))
 def sub(m: Any, a: Any, b: Any, *, nsw: bool) -> Any:
+    """The difference of integers, modulo 2^bits; `nsw` as in `add`."""
     r = a - b
     if nsw:
         m.require(((a ^ b) & (a ^ r)) >= 0, "signed overflow in sub nsw")
@@ -39,6 +41,7 @@ def sub(m: Any, a: Any, b: Any, *, nsw: bool) -> Any:
 
 @lane_op("core.mul", "a b", rules.same_number, _wrapping("mul"), attributes=(NSW,))
 def mul(m: Any, a: Any, b: Any, *, nsw: bool) -> Any:
+    """The product of integers, modulo 2^bits; `nsw` as in `add`."""
     if nsw:
         m.require(m.multiply_overflows(a, b) ^ 1, "signed overflow in mul nsw")
     return a * b
@@ -46,12 +49,14 @@ def mul(m: Any, a: Any, b: Any, *, nsw: bool) -> Any:
 
 @lane_op("core.udiv", "a b", rules.same_number, instruction("udiv"))
 def udiv(m: Any, a: Any, b: Any) -> Any:
+    """The quotient of unsigned integers, rounded down; b is claimed not to be 0."""
     m.require(b.ne(0), "division by zero")
     return m.udiv(a, m.where(b.eq(0), m.const(1, b.type), b))
 
 
 @lane_op("core.urem", "a b", rules.same_number, instruction("urem"))
 def urem(m: Any, a: Any, b: Any) -> Any:
+    """The remainder of `udiv`."""
     m.require(b.ne(0), "division by zero")
     return a - m.udiv(a, m.where(b.eq(0), m.const(1, b.type), b)) * b
 
@@ -67,26 +72,31 @@ def _signed_quotient(m: Any, a: Any, b: Any) -> Any:
 
 @lane_op("core.sdiv", "a b", rules.same_number, instruction("sdiv"))
 def sdiv(m: Any, a: Any, b: Any) -> Any:
+    """The quotient of signed integers, rounded toward zero; b is claimed not to be 0, and the result to fit."""
     return _signed_quotient(m, a, b)
 
 
 @lane_op("core.srem", "a b", rules.same_number, instruction("srem"))
 def srem(m: Any, a: Any, b: Any) -> Any:
+    """The remainder of `sdiv`, with the sign of a."""
     return a - _signed_quotient(m, a, b) * b
 
 
 @lane_op("core.and", "a b", rules.same_integer, instruction("and"))
 def and_(m: Any, a: Any, b: Any) -> Any:
+    """Bitwise and."""
     return a & b
 
 
 @lane_op("core.or", "a b", rules.same_integer, instruction("or"))
 def or_(m: Any, a: Any, b: Any) -> Any:
+    """Bitwise or."""
     return a | b
 
 
 @lane_op("core.xor", "a b", rules.same_integer, instruction("xor"))
 def xor(m: Any, a: Any, b: Any) -> Any:
+    """Bitwise exclusive or."""
     return a ^ b
 
 
@@ -98,36 +108,43 @@ def _in_range(m: Any, a: Any, count: Any) -> Any:
 
 @lane_op("core.shl", "a count", rules.same_number, instruction("shl"))
 def shl(m: Any, a: Any, count: Any) -> Any:
+    """a shifted left; the count is claimed to be below the width."""
     return a << _in_range(m, a, count)
 
 
 @lane_op("core.lshr", "a count", rules.same_number, instruction("lshr"))
 def lshr(m: Any, a: Any, count: Any) -> Any:
+    """a shifted right with zeros; the count as in `shl`."""
     return m.lshr(a, _in_range(m, a, count))
 
 
 @lane_op("core.ashr", "a count", rules.same_number, instruction("ashr"))
 def ashr(m: Any, a: Any, count: Any) -> Any:
+    """a shifted right with its sign; the count as in `shl`."""
     return m.ashr(a, _in_range(m, a, count))
 
 
 @lane_op("core.smin", "a b", rules.same_number, intrinsic("smin"))
 def smin(m: Any, a: Any, b: Any) -> Any:
+    """The smaller of signed integers."""
     return m.where(a < b, a, b)
 
 
 @lane_op("core.smax", "a b", rules.same_number, intrinsic("smax"))
 def smax(m: Any, a: Any, b: Any) -> Any:
+    """The larger of signed integers."""
     return m.where(a > b, a, b)
 
 
 @lane_op("core.umin", "a b", rules.same_number, intrinsic("umin"))
 def umin(m: Any, a: Any, b: Any) -> Any:
+    """The smaller of unsigned integers."""
     return m.where(m.unsigned_less(a, b), a, b)
 
 
 @lane_op("core.umax", "a b", rules.same_number, intrinsic("umax"))
 def umax(m: Any, a: Any, b: Any) -> Any:
+    """The larger of unsigned integers."""
     return m.where(m.unsigned_less(a, b), b, a)
 
 
@@ -150,6 +167,7 @@ def _compare(opcode: str) -> Any:
     attributes=(AttributeDef("predicate", "str", choices=_INTEGER_PREDICATES),),
 )
 def icmp(m: Any, a: Any, b: Any, *, predicate: str) -> Any:
+    """Compare integers by a predicate of LLVM: eq, ne, slt, sle, sgt, sge, ult, ule, ugt, uge."""
     match predicate:
         case "eq":
             return a.eq(b)
@@ -181,6 +199,7 @@ def icmp(m: Any, a: Any, b: Any, *, predicate: str) -> Any:
     attributes=(AttributeDef("predicate", "str", choices=_FLOAT_PREDICATES),),
 )
 def fcmp(m: Any, a: Any, b: Any, *, predicate: str) -> Any:
+    """Compare floats by a predicate of LLVM, ordered but for une."""
     match predicate:
         case "oeq":
             return a.eq(b)
@@ -207,21 +226,25 @@ def _lower_select(w: LlvmWriter, op: Operation) -> None:
 
 @lane_op("core.select", "condition a b", rules.select, _lower_select)
 def select(m: Any, condition: Any, a: Any, b: Any) -> Any:
+    """a where the condition holds, else b, lane by lane."""
     return m.where(condition, a, b)
 
 
 @lane_op("core.fadd", "a b", rules.same_float, instruction("fadd"))
 def fadd(m: Any, a: Any, b: Any) -> Any:
+    """The sum of floats."""
     return a + b
 
 
 @lane_op("core.fsub", "a b", rules.same_float, instruction("fsub"))
 def fsub(m: Any, a: Any, b: Any) -> Any:
+    """The difference of floats."""
     return a - b
 
 
 @lane_op("core.fmul", "a b", rules.same_float, instruction("fmul"))
 def fmul(m: Any, a: Any, b: Any) -> Any:
+    """The product of floats."""
     return a * b
 
 
@@ -233,12 +256,14 @@ def fdiv(m: Any, a: Any, b: Any) -> Any:
 
 @lane_op("core.fneg", "a", rules.same_float, instruction("fneg"))
 def fneg(m: Any, a: Any) -> Any:
+    """The float with the other sign."""
     as_int = integer_of(a.type.bits)
     return m.bits(m.bits(a, as_int) ^ (1 << (a.type.bits - 1)), a.type)
 
 
 @lane_op("core.fabs", "a", rules.same_float, intrinsic("fabs"))
 def fabs(m: Any, a: Any) -> Any:
+    """The float without its sign."""
     as_int = integer_of(a.type.bits)
     return m.bits(m.bits(a, as_int) & ((1 << (a.type.bits - 1)) - 1), a.type)
 
@@ -271,6 +296,7 @@ def rint(m: Any, a: Any) -> Any:
 
 @lane_op("core.sqrt", "a", rules.same_f32, intrinsic("sqrt"), issue="transcendental")
 def sqrt(m: Any, a: Any) -> Any:
+    """The square root, correctly rounded."""
     return m.sqrt(a)
 
 

@@ -24,21 +24,25 @@ def _cast(opcode: str) -> Any:
 
 @lane_op("core.sext", "x", rules.change_width(wider=True), _cast("sext"), attributes=(TO,))
 def sext(m: Any, x: Any, *, to: ScalarType) -> Any:
+    """A signed integer in more bits."""
     return m.sext(x, to)
 
 
 @lane_op("core.zext", "x", rules.change_width(wider=True), _cast("zext"), attributes=(TO,))
 def zext(m: Any, x: Any, *, to: ScalarType) -> Any:
+    """An unsigned integer in more bits."""
     return m.zext(x, to)
 
 
 @lane_op("core.trunc", "x", rules.change_width(wider=False), _cast("trunc"), attributes=(TO,))
 def trunc(m: Any, x: Any, *, to: ScalarType) -> Any:
+    """The low bits of an integer."""
     return m.trunc(x, to)
 
 
 @lane_op("core.sitofp", "x", rules.change_kind("int", "float"), _cast("sitofp"), attributes=(TO,))
 def sitofp(m: Any, x: Any, *, to: ScalarType) -> Any:
+    """A signed integer as a float, rounded to nearest even."""
     return m.to_float(x, to)
 
 

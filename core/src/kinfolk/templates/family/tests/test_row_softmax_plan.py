@@ -56,7 +56,7 @@ def test_a_field_takes_exactly_what_it_says(field, value, error):
     ("field", "last_good", "first_bad", "limit"),
     [
         ("rows", 1000, 1001, "at most 1000 (max_grid_x)"),
-        ("columns", 1023, 1024, "at most 1023 (max_view_bytes // 4 - 1)"),
+        ("columns", 1023, 1024, "at most 1023 (min(max_view_bytes // 4 - 1, 536870910))"),
         ("dtype", "f16", "f64", "f32, bf16 or f16"),
     ],
 )
