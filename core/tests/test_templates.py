@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kinfolk
@@ -101,6 +101,7 @@ def test_what_is_no_name_is_refused_with_one_that_is(name, instead):
     check_name("family", instead)
 
 
+@settings(deadline=None)
 @given(st.from_regex(NAME, fullmatch=True).filter(lambda name: len(name) <= 40 and not keyword.iskeyword(name)))
 def test_a_name_gives_a_package_a_distribution_and_a_class(name):
     module, distribution, title = forms(name)

@@ -2,7 +2,7 @@
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinfolk.expr import TensorGeometry
@@ -72,6 +72,7 @@ def test_every_limit_is_told_at_once():
     assert [refusal.field for refusal in refusals(rows=2000, columns=2000, dtype="f64")] == ["dtype", "rows", "columns"]
 
 
+@settings(deadline=None)
 @given(rows=st.integers(0, 1000), columns=st.integers(1, 1023), dtype=st.sampled_from(DTYPES))
 def test_every_admitted_request_maps_into_the_spec_space(rows, columns, dtype):
     space = {spec.identity() for spec in ONE_ROW_EACH.specs(Machine(), "llvm22")}
