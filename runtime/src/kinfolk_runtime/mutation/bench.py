@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _WATCHED: Final = ALL - {"indirection"}
 """Judged from the IR alone, with the other analyses, after everything that runs."""
-_ROUND_LIMITS: Final = tuple(1 << bits for bits in range(6, 31, 2))
+_ROUND_LIMITS: Final = tuple(1 << bits for bits in range(10, 31, 4))
 
 
 class OriginalFails(KinfolkError):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from kinfolk.analysis.values import Values
 from kinfolk.errors import KinfolkError
 from kinfolk.flavor import DEFAULT_FLAVOR
 from kinfolk.ir.text import kernel_digest
 from kinfolk.testing.mutation import OPERATORS, Mutant, MutantClass, Operator, mutant_classes, sample
+from kinfolk.testing.mutation.exhaustive import same_for_all
 from kinfolk_runtime.artifact import CompiledKernel
 from kinfolk_runtime.mutation.bench import Bench, OriginalFails
 from kinfolk_runtime.mutation.difference import difference
@@ -30,7 +33,7 @@ SAMPLED: Final = 48
 Step = Callable[[str, int], None]
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True, eq=False, slots=False)
 class Subject:
     """One kernel of one request: where its mutants are run, the digest of its IR, and its classes of mutants.
 
@@ -42,6 +45,11 @@ class Subject:
     ir: str
     classes: Sequence[MutantClass]
     fresh: Sequence[MutantClass]
+
+    @cached_property
+    def values(self) -> Values:
+        """What each value of the kernel may be."""
+        return Values(self.compiled.kernel, self.bench.composition.arch)
 
 
 class NoRequests(KinfolkError):
@@ -205,7 +213,9 @@ class _Run:
         )
         if outcome.kill is not None:
             return outcome
-        shown = proof(mutant, kernel, subject.compiled, subject.bench.composition)
+        shown = same_for_all(mutant, subject.values) or proof(
+            mutant, kernel, subject.compiled, subject.bench.composition
+        )
         if shown:
             return attrs.evolve(outcome, status="equivalent", proof=shown)
         for other, twin in self._elsewhere(subject, mutant):
