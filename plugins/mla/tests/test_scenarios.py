@@ -86,10 +86,11 @@ def test_scenarios_differ_in_launch_fields_only_and_not_from_call_to_call(name):
 def test_whatever_no_sequence_owns_is_poisoned(name):
     found = scenario(name, num_pages=80)
     inputs = found.inputs()
-    owned = np.zeros((80, 16), bool)
+    pages = found.request.num_pages
+    owned = np.zeros((pages, 16), bool)
     for row, length in zip(inputs["block_table"], lengths_of(inputs), strict=True):
         for key in range(length):
-            if 0 <= row[key // 16] < 80:
+            if 0 <= row[key // 16] < pages:
                 owned[row[key // 16], key % 16] = True
         assert (row[-(-length // 16) :] == -1).all()
     for cache, dtype in (("c_kv", "bf16"), ("k_rope", "bf16")):

@@ -25,8 +25,9 @@ SPARE_SLOTS: Final = 3
 SHORT: Final = (70, 33, 1, 80, 16, 47)
 """Lengths of scenarios that need no long sequence: at most five pages of 16."""
 STEEP: Final = 64.0
-CLIMBERS: Final = 16
-"""How many keys in turn are lifted, each for other heads."""
+CLIMB: Final = 400
+CLIMBERS: Final = 8
+"""Sequences that differ in which keys are lifted."""
 LONG_SEQUENCES: Final = 8
 """Beyond so many, sequences have at most one page: a run grows slowly with the batch."""
 
@@ -70,7 +71,7 @@ def decode_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
     return (
         _scenario(request, "ragged", "lengths up to the longest", ragged),
         _scenario(request, "spike", "late keys lift half the heads' maxima over live accumulators", SHORT, _spiked),
-        _scenario(_steep(request), "climb", "each head's maximum rises by far at keys of its own", ragged, _climbing),
+        _scenario(_steep(request), "climb", "one key of a page lifts every maximum by far", (CLIMB,), _climbing),
         _scenario(request, "empty", "sequences of no keys", empty),
         _scenario(_without_query(request), "no_query", "a sequence of keys and no query", SHORT, idle_first=True),
         _scenario(request, "single_key", "one key each", (1,)),
@@ -208,27 +209,32 @@ def _spiked(rows: Rows) -> None:
 
 
 def _steep(request: MlaRequest) -> MlaRequest:
-    """Return the request with a large scale: a raw score is far from what its weight is of."""
-    return attrs.evolve(request, scale=STEEP)
+    """Return the request with a large scale, so that a raw score is far from what its weight is of, and a batch."""
+    pages = CLIMBERS * -(-min(CLIMB, request.max_seqlen_k) // request.page_size) + 1
+    return attrs.evolve(
+        request,
+        scale=STEEP,
+        num_seqs=CLIMBERS,
+        total_q=CLIMBERS * request.max_seqlen_q,
+        num_pages=max(request.num_pages, pages),
+    )
 
 
 def _climbing(rows: Rows) -> None:
-    """Lift the scores of a head by 120 natural-log units at every 16th key of the last 100, each head at others.
+    """Lift all scores of one key in each of the last pages by 120 natural-log units, in each sequence at other places.
 
-    So every place of a key in a lane, and in a tile, is where some head's maximum rises past what f32 has powers for.
+    So wherever in a page a key lies, somewhere it alone takes all heads past what f32 has powers for.
     """
-    gentle = (rows.request.nope_dim + rows.request.rope_dim) ** -0.5
+    page, gentle = rows.request.page_size, (rows.request.nope_dim + rows.request.rope_dim) ** -0.5
     np.multiply(rows.query, gentle / STEEP, out=rows.query)
-    columns = min(CLIMBERS, rows.request.rope_dim)
-    lift = 120.0 / (4.0 * STEEP)
-    rows.query[:, :, rows.marker : rows.marker + columns] = 0.0
-    for head in range(rows.request.num_heads):
-        rows.query[:, head, rows.marker + head % columns] = 4.0
-    for keys in rows.keys:
-        keys[:, rows.marker : rows.marker + columns] = 0.0
-        for position in range(max(0, len(keys) - 100), len(keys)):
-            level = 1 + (position - max(0, len(keys) - 100)) // columns
-            keys[position, rows.marker + position % columns] = lift * level
+    rows.query[:, :, rows.marker] = 4.0
+    for sequence, keys in enumerate(rows.keys):
+        keys[:, rows.marker] = 0.0
+        last = -(-len(keys) // page)
+        for tile in range(max(1, last - 6), last):
+            position = tile * page + (3 * sequence + 5 * tile) % page
+            level = 1 + tile - max(1, last - 6)
+            keys[position : position + 1, rows.marker] = level * 120.0 / (4.0 * STEEP)
 
 
 def _extreme(rows: Rows) -> None:
