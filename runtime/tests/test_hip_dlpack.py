@@ -155,6 +155,22 @@ def test_outputs_are_given_on_by_dlpack(reference64):
     assert (seen == expected(given)).all()
 
 
+def test_a_consumer_that_names_no_stream_is_on_the_null_stream(reference64):
+    device = OnDevice(reference64)
+    stream = device.fake.create_stream()
+    held = device.executor.on(stream).array(np.zeros(3, np.float32))
+    waits = []
+    for asked in (-1, stream, None, 0):
+        before = device.fake.count("hipStreamWaitEvent")
+        held.__dlpack__(stream=asked)
+        waits.append(device.fake.count("hipStreamWaitEvent") - before)
+    assert waits == [0, 0, 1, 1]
+    assert described(held.__dlpack__(max_version=(1, 0), dl_device=(ROCM, 0), copy=False)).shape == (3,)
+    for asked in ({"copy": True}, {"dl_device": (CPU, 0)}):
+        with pytest.raises(BufferError, match="nothing is copied"):
+            held.__dlpack__(**asked)
+
+
 def test_a_producer_that_fails_is_told(reference64):
     device = OnDevice(reference64)
 

@@ -45,6 +45,13 @@ def test_what_a_device_says_of_itself(calls):
     assert (found.compute_units, found.lds_bytes, found.wave_size, found.max_workgroup_size) == (304, 65536, 64, 1024)
 
 
+def test_workgroup_memory_is_what_a_compute_unit_has():
+    """A device may say less of a workgroup that asks for nothing."""
+    said = types.SimpleNamespace(**PROPERTIES, maxSharedMemoryPerMultiProcessor=163840)
+    found = driver(hipGetDeviceProperties=lambda device: (Status.hipSuccess, said)).properties(0)
+    assert found.lds_bytes == 163840
+
+
 def raising(error):
     def call(*_):
         raise error

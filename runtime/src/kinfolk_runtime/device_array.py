@@ -84,8 +84,20 @@ class DeviceArray:
         """Return DLPack's kind and number of the device."""
         return self.kind, self.device
 
-    def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
-        """Return a DLPack capsule; it keeps the memory alive. `stream` is where the consumer will use it."""
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return a DLPack capsule of the form before version 1, which every consumer reads; it keeps the memory alive.
+
+        `stream` is where the consumer will use it. Raises BufferError where a copy or another device is asked for.
+        """
+        if copy or dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError(f"device {self.device} is where this array lies, and nothing is copied. Copy it there")
         if self.export is None:
             raise BufferError("this device array cannot be exported: nobody said how")
         return self.export(self, stream)

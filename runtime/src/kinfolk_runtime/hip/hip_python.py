@@ -146,7 +146,8 @@ class HipPython:
             name=_text(found.name),
             target=_text(found.gcnArchName),
             compute_units=int(found.multiProcessorCount),
-            lds_bytes=int(found.sharedMemPerBlock),
+            # By the compute unit, where HIP says so: a kernel's own share needs no leave, unlike what a launch adds.
+            lds_bytes=max(int(found.sharedMemPerBlock), int(getattr(found, "maxSharedMemoryPerMultiProcessor", 0))),
             wave_size=int(found.warpSize),
             max_workgroup_size=int(found.maxThreadsPerBlock),
         )

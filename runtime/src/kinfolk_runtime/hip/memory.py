@@ -191,9 +191,10 @@ class DeviceMemory:
         return _strided(found, value).copy()
 
     def _export(self, value: DeviceArray, stream: Any) -> Any:
-        """Return a DLPack capsule; where a consumer names another stream than ours, that one waits for ours."""
-        if stream not in (None, -1) and int(stream) != self.stream:
-            self.order(self.stream, int(stream))
+        """Return a DLPack capsule; the consumer's stream waits for ours. None is the null stream, -1 waits not."""
+        theirs = 0 if stream is None else int(stream)
+        if theirs not in (-1, self.stream):
+            self.order(self.stream, theirs)
         return capsule_of(
             value.address,
             value.shape,
