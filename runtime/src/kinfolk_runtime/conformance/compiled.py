@@ -6,7 +6,7 @@ from kinfolk.testing.check import Findings, Outcome
 from kinfolk.testing.subject import Subject
 from kinfolk_runtime.goldens.check import Host, check
 from kinfolk_runtime.goldens.place import Place
-from kinfolk_runtime.spec_space import gated
+from kinfolk_runtime.spec_space import gated, spec_space
 from kinfolk_runtime.toolchains.base import Toolchain
 from kinfolk_runtime.toolchains.host import toolchain_for
 
@@ -15,7 +15,8 @@ def compiled(subject: Subject) -> Outcome:
     """Compile and gate specs: a few by the host's toolchain at level quick, all by every toolchain at full."""
     found = Findings("compile", "compiled kernels")
     for flavor, toolchain in _lanes(subject):
-        for each in gated(subject.sampled_specs, flavor, composition=subject.composed, toolchain=toolchain):
+        specs = spec_space(subject.composed, flavor) if subject.full else subject.sampled_specs
+        for each in gated(specs, flavor, composition=subject.composed, toolchain=toolchain):
             found.looked_at()
             where = f"{type(each.spec).__name__} by {toolchain.build}"
             if each.error is not None:

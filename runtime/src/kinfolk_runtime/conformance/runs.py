@@ -31,7 +31,7 @@ from kinfolk_runtime.verify import Fitting, run_scenario, runners_of
 Array = npt.NDArray[Any]
 MOST_BYTES: Final = 6 * 2**20
 """A run that holds more is left to level full."""
-FULL_BYTES: Final = 96 * 2**20
+FULL_BYTES: Final = 16 * 2**20
 FAULTS: Final = ("simulation", "unwritten", "bind")
 ORDERS: Final = {False: (0, 1), True: (0, 1, 2)}
 
@@ -147,7 +147,7 @@ def _run_requests(subject: Subject) -> list[Request]:
         if not fitting:
             continue
         full_axes = [plan for plan in fitting if _filled(plan)[0] == _filled(fitting[-1])[0]]
-        largest = [plan.request for plan in fitting[-3 if subject.full else -1 :]]
+        largest = [plan.request for plan in fitting[-2 if subject.full else -1 :]]
         chosen |= {each.to_json(): each for each in (*largest, *_ends(subject, full_axes[0].request))}
     return list(chosen.values())
 
