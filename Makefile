@@ -43,6 +43,7 @@ bench: $(INSTALLED)
 sweep: $(INSTALLED)
 	$(BIN)/kinfolk resources --all
 	for shapes in plugins/*/src/*/shapes; do $(BIN)/kinfolk bench $$(echo $$shapes | cut -d/ -f2) --mode verify --long || exit 1; done
+	for family in $(notdir $(wildcard plugins/*)); do $(BIN)/kinfolk conformance $$family --level full || exit 1; done
 	for family in $(notdir $(wildcard plugins/*)); do $(BIN)/kinfolk mutate $$family --all || exit 1; done
 
 # Every kernel against what was last approved of, by every LLVM of the project; the compile lane does the same.
