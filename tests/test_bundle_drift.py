@@ -15,7 +15,7 @@ from kinfolk.expr.arithmetic import CeilDiv
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.plugins.discovery import Offer
 from kinfolk.plugins.loading import Loaded, load
-from kinfolk_runtime.bundles import include_folder, write_bundle
+from kinfolk_runtime.bundles import BundleError, include_folder, write_bundle
 
 ROOT = Path(__file__).resolve().parent.parent
 ANSWERS = ROOT / "tests" / "cpp" / "answers.cpp"
@@ -154,3 +154,12 @@ def chosen(number, right, wrong):
     if right.endswith(" "):
         return f'" + std::string(planted() == {number} ? "{wrong}" : "{right}") + "'
     return f"(planted() == {number} ? ({wrong}) : ({right}))"
+
+
+def test_a_fact_that_limits_read_and_the_arch_does_not_declare_stops_the_writing(tmp_path, monkeypatch):
+    composition = row_softmax()
+    facts = {name: value for name, value in composition.arch.facts.declared.items() if name != "max_view_bytes"}
+    monkeypatch.setattr(composition, "arch", attrs.evolve(composition.arch, facts=facts))
+    with pytest.raises(BundleError, match="row_softmax on gfx942: limits and plans read max_view_bytes, which gfx942"):
+        write_bundle(tmp_path / "bundle", composition, "llvm22")
+    assert not (tmp_path / "bundle").exists()

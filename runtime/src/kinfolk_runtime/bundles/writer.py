@@ -183,7 +183,13 @@ def document_of(
         "kernels": kernels,
     }
     declared = {name for name in LAUNCH_FACTS if name in arch.facts}
-    data["facts"] = {name: arch.facts[name] for name in sorted(_facts_read(by_candidate) | declared)}
+    read = _facts_read(by_candidate)
+    if missing := sorted(name for name in read if name not in arch.facts):
+        raise BundleError(
+            f"{composition.family} on {arch.name}: limits and plans read {', '.join(missing)}, which {arch.name} does "
+            "not declare, and a bundle holds facts by value. Declare them among the arch's facts."
+        )
+    data["facts"] = {name: arch.facts[name] for name in sorted(read | declared)}
     data["digest"] = digest_of(data)
     return data
 
