@@ -52,7 +52,7 @@ class Requests:
         self.relations = tuple(relation.condition for relation in self.kind.relations)
         limits = [limit.condition for candidate in self.candidates for limit in candidate.capability]
         compiled = self._compiled_values()
-        self.pools: Mapping[str, list[Any]] = {
+        pools = {
             name: pool(
                 self.kind,
                 field,
@@ -61,6 +61,8 @@ class Requests:
             for name, field in self.fields.items()
             if name != "candidate"
         }
+        # A field of which no value is found keeps its default, or what `cli_defaults` gives.
+        self.pools: Mapping[str, list[Any]] = {name: values for name, values in pools.items() if values}
         self.launch = launch_names(self.kind)
         self._bases: dict[str, tuple[Request, ...]] = {}
 
@@ -185,7 +187,7 @@ class Requests:
             filled = self.kind.cli_defaults(asked)
         except KinfolkError:
             return drawn  # it fails on what does not fit; drawn values serve as well
-        return drawn | {name: value for name, value in filled.items() if name in drawn}
+        return drawn | {name: value for name, value in filled.items() if name in self.fields}
 
     def _draw(self, name: str, chance: random.Random, small: bool) -> Any:
         values = self.pools[name]

@@ -163,6 +163,8 @@ def pool(owner: type, field: Attribute, numbers: Iterable[Any]) -> list[Any]:
             found += [*numbers, *values]
         case ExactBool():
             found += [True, False]
+        case TupleOf():
+            found += [(), *((value,) for value in (*numbers, 1, "name", True)), (1, 2)]
         case _:
             every = [*numbers, *SMALL, True, False, "name", 1.0, ()]
             found += [value for value in every if annotated(field) in (None, type(value))]
