@@ -31,6 +31,7 @@ from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.compilation import compile_specs
+from kinfolk_runtime.mutation import with_kernel
 from kinfolk_runtime.verify import ORDER_SEEDS, run_scenario, runners_of
 
 pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942")]
@@ -77,7 +78,7 @@ def judged(
     order_seeds: Sequence[int] = ORDER_SEEDS,
 ) -> ScenarioReport:
     """Run one scenario of the request on `emitted` in place of the artifact's kernel, in verify's orders of waves."""
-    planted = attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], kernel=emitted),))
+    planted = with_kernel(artifact, artifact.kernels[0].spec, emitted)
     (chosen,) = [each for each in composition.scenarios(request) if each.name == scenario]
     return run_scenario(composition, planted, chosen, runners_of(order_seeds=order_seeds))
 

@@ -81,3 +81,12 @@ def test_what_breaks_a_claim_is_not_the_same(reference64, declare):
 
     shown = proofs(reference64, declare, body)
     assert shown["add_sub", "core.add -> core.sub"] == "" and shown["constant", "b 1 -> 2"] == ""
+
+
+def test_an_op_without_operands_and_numbers_of_64_bits_are_left_undecided(reference64, declare):
+    def body(x):
+        wide = convert.sext(memory.load(x), to=I64) * convert.sext(memory.load(x), to=I64)
+        return convert.trunc(wide, to=I32) + lanes.block_id(axis=0)
+
+    shown = proofs(reference64, declare, body)
+    assert shown["wrong_axis", "axis 0 -> 1"] == "" and shown["wrong_stride", "a +1"] == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -55,50 +56,56 @@ class Prepared:
     expected: Mapping[str, Any]
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True, eq=False, slots=False)
 class Bench:
-    """The kernels of one request, the scenarios they are run on, and an engine that stops endless loops."""
+    """The kernels of one request, the scenarios they are run on, and an engine that stops endless loops.
+
+    Scenarios are drawn, and the kernels run on them as they are, when the first mutant is judged: that raises
+    OriginalFails where one does not pass.
+    """
 
     composition: Composition
     request: Request
+    flavor: str
     artifact: Artifact
-    scenarios: Sequence[Prepared]
-    simulator: Simulator
-    known: Mapping[str, frozenset[str]]
-    """What analyses find in each kernel as it is, by spec."""
 
     @classmethod
     def of(cls, composition: Composition, request: Request, flavor: str) -> Bench:
-        """Compile a request's kernels and run them on all its scenarios.
-
-        Raises OriginalFails where one does not pass, Refused where the request is, ToolError as `compile`.
-        """
+        """Compile a request's kernels; Refused where the request is, ToolError as `compile`."""
         artifact = compile_plan(selections.plan(composition, request, flavor), composition=composition)
-        fitting = Fitting.of(composition, composition.scenarios(request), flavor, sparse=True)
+        return cls(composition=composition, request=request, flavor=flavor, artifact=artifact)
+
+    @cached_property
+    def scenarios(self) -> Sequence[Prepared]:
+        """The request's scenarios with inputs and reference."""
+        fitting = Fitting.of(self.composition, self.composition.scenarios(self.request), self.flavor, sparse=True)
         prepared: list[Prepared] = []
         for scenario in fitting.scenarios:
             inputs = scenario.inputs()
-            expected = composition.reference(scenario.request, inputs)
-            own = attrs.evolve(artifact, plan=fitting.plans[scenario.name])
             each = Prepared(
-                name=scenario.name, request=scenario.request, artifact=own, inputs=inputs, expected=expected
+                name=scenario.name,
+                request=scenario.request,
+                artifact=attrs.evolve(self.artifact, plan=fitting.plans[scenario.name]),
+                inputs=inputs,
+                expected=self.composition.reference(scenario.request, inputs),
             )
             prepared.append(each)
-        known = {
+        return prepared
+
+    @cached_property
+    def known(self) -> Mapping[str, frozenset[str]]:
+        """What analyses find in each kernel as it is, by spec."""
+        return {
             each.spec.identity(): frozenset(
-                defect.check for defect in analyse(each.kernel, arch=composition.arch, spec=each.spec)
+                defect.check for defect in analyse(each.kernel, arch=self.composition.arch, spec=each.spec)
             )
-            for each in artifact.kernels
+            for each in self.artifact.kernels
         }
-        bench = cls(
-            composition=composition,
-            request=request,
-            artifact=artifact,
-            scenarios=prepared,
-            simulator=Simulator(threads=1, sanitize=_WATCHED),
-            known=known,
-        )
-        return attrs.evolve(bench, simulator=bench._limited())
+
+    @cached_property
+    def simulator(self) -> Simulator:
+        """The engine that mutants run on."""
+        return self._limited()
 
     def _limited(self) -> Simulator:
         """Return an engine whose limit on rounds is at least four times what the kernels need as they are."""

@@ -87,19 +87,20 @@ def mutate(
     offered_operators = tuple(operators)
     reports: list[CandidateReport] = []
     for name in wanted:
-        try:
-            benched = [Bench.of(composition, request, flavor) for request in benches[name]]
-        except OriginalFails as error:
-            reports.append(CandidateReport(candidate=name, kernels=(), outcomes=(), error=str(error)))
-            continue
+        benched = [Bench.of(composition, request, flavor) for request in benches[name]]
         run = _Run(tuple(_subjects(benched, offered_operators)), Journal.of(composition) if every else None)
         chosen = run.named(mutant) if mutant is not None else run.all(seed) if every else run.sample(count, seed)
-        outcomes: list[Outcome] = []
-        for subject, each in chosen:
-            step(f"{name} {each.operator.name}", len(chosen))
-            outcomes.append(run.outcome(subject, each))
         kernels = run.scores() if mutant is None else ()
-        reports.append(CandidateReport(candidate=name, kernels=kernels, outcomes=tuple(outcomes)))
+        outcomes: list[Outcome] = []
+        error = ""
+        try:
+            for subject, each in chosen:
+                step(f"{name} {each.operator.name}", len(chosen))
+                outcomes.append(run.outcome(subject, each))
+        except OriginalFails as fails:
+            error = str(fails)
+        found = CandidateReport(candidate=name, kernels=kernels, outcomes=tuple(outcomes), error=error)
+        reports.append(found)
     return MutationReport(
         family=composition.request_type.family,
         arch=composition.arch.name,

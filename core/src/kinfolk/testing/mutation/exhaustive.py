@@ -85,10 +85,11 @@ def _cases(
     op: Operation, instead: Sequence[Operation], sets: Sequence[Strided]
 ) -> tuple[int, list[np.ndarray[Any, np.dtype[np.int64]]]] | None:
     """Return numbers for each operand, one column a case; None where there are too many."""
-    if len(set(op.operands)) != len(op.operands):
+    if not op.operands or len(set(op.operands)) != len(op.operands):
         return None
-    choices: list[Sequence[int]] = [range(each.low, each.high + 1, each.step or 1) for each in sets]
-    if math.prod(map(len, choices)) > MOST:
+    if math.prod((each.high - each.low) // (each.step or 1) + 1 for each in sets) <= MOST:
+        choices: list[Sequence[int]] = [range(each.low, each.high + 1, each.step or 1) for each in sets]
+    else:
         if any(each.definition not in _ORDERING for each in (op, *instead)):
             return None
         marks = {number for each in sets for number in (each.low, each.high)} | {0, *_constants(instead)}
