@@ -258,6 +258,21 @@ def test_what_cannot_be_emitted_is_exit_status_2_with_what_can(composed, argumen
 
 
 @pytest.mark.parametrize(
+    "verb, words",
+    [(emit, (*EMIT, "rows=3", "--stage", "ir")), (emit, (*EMIT, "rows=3", "--stage", "llvm")), (resources, ("rows",))],
+)
+def test_a_kernel_that_an_analysis_holds_something_against_is_refused_by_name(composed, monkeypatch, verb, words):
+    composed(32)
+    assert run(verb, *words).exit_code == 0
+    monkeypatch.setitem(globals(), "_meet", lambda rows: None)
+    _objects.clear()
+    result = run(verb, *words)
+    assert result.exit_code == 1
+    told = " ".join(f"{result.output} {result.exception}".split())
+    assert "RowsSpec, parameter rows: nothing" in told and "[dead_parameter]" in told
+
+
+@pytest.mark.parametrize(
     "words, said",
     [(("rows=True",), "rows is True, supported: a whole number"), (("rows=3", "width=65"), "width is 65")],
 )
