@@ -15,6 +15,7 @@ from kinfolk.frozen import FrozenDict
 from kinfolk.ir.types import SCALARS, PointerType
 from kinfolk.parameters import Access, Parameter
 from kinfolk.record import fields_of
+from kinfolk.remark import Remark
 from kinfolk.request import Request
 from kinfolk.spec import Spec
 
@@ -46,12 +47,13 @@ class Axis:
     """One axis of a bound tensor: its extent, exactly or at least, and its stride in elements.
 
     A stride is an Expr, `None` where the caller chooses it (the kernel is passed it), or by default `CONTIGUOUS`: the
-    extent times the stride of the next axis, 1 for the last.
+    extent times the stride of the next axis, 1 for the last. Tables name the axis as `called`, or by its extent.
     """
 
     extent: Expr = attrs.field(converter=_expr)
     at_least: bool = False
     stride: Expr | Literal["contiguous"] | None = CONTIGUOUS
+    called: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -257,10 +259,9 @@ def _frozen(entries: Mapping[str, Any]) -> Mapping[str, Any]:
 class Plan:
     """A request on its way to a device; checked against the kernels' declared parameters when it is made.
 
-    A candidate gives request, launches, bindings, contents and outputs; dispatch fills in the rest. `facts` are the
-    facts of the arch that the expressions read, so that a plan evaluates wherever it goes; `domain` says for which
-    requests it holds. Raises InternalError, naming
-    launch and argument, where a plan contradicts a spec.
+    A candidate gives request, launches, bindings, contents, outputs and remarks; dispatch fills in the rest. `facts`
+    are the facts of the arch that the expressions read, so that a plan evaluates wherever it goes; `domain` says for
+    which requests it holds. Raises InternalError, naming launch and argument, where a plan contradicts a spec.
     """
 
     request: Request
@@ -274,6 +275,7 @@ class Plan:
     versions: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_frozen)
     policy_digests: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_frozen)
     notes: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
     facts: Mapping[str, int | bool | str] = attrs.field(factory=dict[str, "int | bool | str"], converter=_frozen)
     domain: Domain | None = attrs.field(default=None, eq=False, repr=False)
 
@@ -364,6 +366,11 @@ class Plan:
             case plain:
                 return plain
 
+    def told(self) -> tuple[str, ...]:
+        """Return the remarks that apply to the request, with their numbers."""
+        scope = self.scope()
+        return tuple(text for remark in self.remarks if (text := remark.told(scope)))
+
     def declared(self) -> tuple[Expr, ...]:
         """Return every expression that the plan was given; those derived from them read nothing else but tensors."""
         found: list[Expr] = []
@@ -375,6 +382,8 @@ class Plan:
                 found += [each for each in (axis.extent, axis.stride) if isinstance(each, Expr)]
         for content in self.contents:
             found += [value for _, value in _members(content) if isinstance(value, Expr)]
+        for remark in self.remarks:
+            found += [remark.when, *(expr for _, expr in remark.numbers)]
         return tuple(found)
 
     def expressions(self) -> tuple[Expr, ...]:
@@ -401,6 +410,7 @@ class Plan:
             "versions": dict(self.versions),
             "policy_digests": dict(self.policy_digests),
             "notes": list(self.notes),
+            "remarks": [remark.data() for remark in self.remarks],
         }
 
     def to_json(self) -> str:

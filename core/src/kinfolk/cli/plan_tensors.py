@@ -65,7 +65,7 @@ def tensor_rows(plan: Plan) -> list[TensorRow]:
             dtype=binding.dtype,
             shape=tuple(axis.extent.integer(scope) for axis in binding.shape),
             shape_at_least=tuple(axis.at_least for axis in binding.shape),
-            shape_from=tuple(str(axis.extent) for axis in binding.shape),
+            shape_from=tuple(axis.called or str(axis.extent) for axis in binding.shape),
             strides=tuple(map(number, binding.strides())),
             alignment=binding.alignment,
             means=binding.means,

@@ -18,7 +18,7 @@ SCHEMA: Final = "kinfolk.why/1"
 
 @attrs.frozen(kw_only=True)
 class Considered:
-    """One candidate: whether it was admitted, its notes if so, every refusal if not."""
+    """One candidate: whether it was admitted, if so its notes and the remarks of its plan, if not every refusal."""
 
     name: str
     admitted: bool
@@ -90,7 +90,7 @@ def explain(composition: Composed, request: Request, flavor: str) -> Why:
             Considered(
                 name=verdict.candidate.name,
                 admitted=verdict.admitted,
-                notes=verdict.notes,
+                notes=verdict.notes + (verdict.plan.told() if verdict.admitted and verdict.plan else ()),
                 refusals=verdict.refusals,
             )
             for verdict in outcome.verdicts

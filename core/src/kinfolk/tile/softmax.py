@@ -74,11 +74,15 @@ class OnlineSoftmax:
         weights = [arithmetic.exp2((score - state.maximum) * self.scale_log2) for score in scores]
         return RowState(state.maximum, state.total + in_lane(weights, arithmetic.fadd)), weights
 
+    def total(self, state: RowState) -> Value:
+        """Return the row's total weight under its maximum, the same in each of its lanes."""
+        return across_lanes(state.total, self.masks, arithmetic.fadd)
+
     def finish(self, state: RowState) -> tuple[Value, Value]:
         """Return (1 / total weight, natural-log sum of exp of scaled scores) of the row; (0, -inf) for a row without a
         score.
         """
-        total = across_lanes(state.total, self.masks, arithmetic.fadd)
+        total = self.total(state)
         empty = total <= 0.0
         inverse = arithmetic.select(empty, constant(0.0, F32), arithmetic.rcp(total))
         lse = arithmetic.fma(state.maximum, self.scale, arithmetic.log2(total) * LN_2)

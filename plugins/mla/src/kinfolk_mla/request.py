@@ -56,7 +56,8 @@ class MlaRequest(Request):
     no sequence has more than `max_seqlen_k` keys. With `absorbed_query` the caller passes the query already multiplied
     by the key up-projection, as wide as a key row, and gets the latent output; else per-head queries of nope_dim +
     rope_dim and outputs of `v_dim`. `scale` multiplies q.k before softmax: 1/sqrt(nope_dim + rope_dim), the width
-    before absorption. With `causal`, the last query of a sequence sees all keys, each one before it a key less.
+    before absorption. `num_seg` and `num_cus` say how the work is spread, and change no result beyond its last bits.
+    With `causal`, the last query of a sequence sees all keys, each one before it a key less.
     Source: DeepSeek-V2, arXiv:2405.04434, section 2.1.
     """
 
@@ -96,6 +97,16 @@ class MlaRequest(Request):
     causal: bool = attrs.field(validator=ExactBool(), metadata=means("a query sees no later key"))
     scale: float = launch_field(
         validator=SCALE, metadata=means("multiplies q.k before softmax: 1/sqrt(nope_dim + rope_dim)")
+    )
+    num_seg: int = launch_field(
+        default=0,
+        validator=ExactInt(minimum=0),
+        metadata=means("segments that the keys of a sequence are divided into; 0: as many as fill the compute units"),
+    )
+    num_cus: int = launch_field(
+        default=0,
+        validator=ExactInt(minimum=0, maximum=2**16),
+        metadata=means("compute units that there are for it; 0: as many as the arch has"),
     )
     candidate: str | None = attrs.field(
         default=None, validator=Optional(ExactStr()), metadata=means("pins a candidate by name: that one or a refusal")

@@ -32,6 +32,7 @@ class MlaSpec(Spec):
     vector_bytes: ClassVar[int] = 16
     row_padding_bytes: ClassVar[int] = 16
     pages_ahead: ClassVar[int] = 1
+    most_segments: ClassVar[int] = 2**20
 
     num_heads: int = attrs.field(validator=ExactInt(minimum=16, maximum=128, step=16))
     latent_width: int = attrs.field(validator=ExactInt(minimum=16, step=16))
@@ -84,7 +85,11 @@ class MlaSpec(Spec):
 
         Data are aligned to 16 bytes. `status` is an i32 to which one is added for every slot in use whose page id lies
         outside [0, num_pages), in sequences that have a query. A query whose row lies outside [0, total_q) is none.
-        Of a sequence with more than `max_seqlen_k` keys only so many are seen.
+        Of a sequence with more than `max_seqlen_k` keys only so many are seen. With `num_segments` above 1, segment z
+        of the grid has `segment_pages` pages of each sequence from page z * segment_pages on, and what it comes to goes
+        to `part_out` [tokens, segments, heads, latent] and `part_ml` [tokens, segments, heads, 2], the maximum of raw
+        scores and the sum of weights under it, instead of `out` and `lse`; a segment without keys writes the latter
+        alone.
         """
         data = PointerType(SCALARS[self.dtype])
         ids, floats = PointerType(I32), PointerType(F32)
@@ -103,12 +108,16 @@ class MlaSpec(Spec):
             Parameter(name="num_pages", type=I32, minimum=0),
             Parameter(name="total_q", type=I32, minimum=0),
             Parameter(name="max_seqlen_k", type=I32, minimum=0, maximum=self.most_keys),
+            Parameter(name="part_out", type=floats, access="write", alignment=16),
+            Parameter(name="part_ml", type=floats, access="write", alignment=8),
+            Parameter(name="num_segments", type=I32, minimum=1, maximum=self.most_segments),
+            Parameter(name="segment_pages", type=I32, minimum=0, maximum=(2**31 - 1) // self.page_size),
         )
 
 
 @attrs.frozen(kw_only=True)
 class MlaDecodeSpec(MlaSpec):
-    """A single-pass decode kernel over absorbed queries: one query per sequence, all keys in one walk over its pages.
+    """A decode kernel over absorbed queries: one query per sequence, the keys of a segment in one walk over its pages.
 
     One page is staged at a time; `num_heads` decides whether waves without heads exist. The schedule: how many units
     before their use keys, parked queries and values are read, after how many units of the first product the order is

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from kinfolk.expr import fact, field, multiple_of
+from kinfolk.expr import eq, fact, field
 from kinfolk.refusal import Limit
 from kinfolk_mla.combine.spec import MlaCombineSpec
 from kinfolk_mla.decode.limits import ATOM_TYPES, DTYPE
 
 _LANES: Final = field("latent_width") // MlaCombineSpec.columns_per_lane
+_COLUMNS: Final = fact("wave_size") * MlaCombineSpec.columns_per_lane
 REGISTERS: Final = 64
 
 SPEC_LIMITS: Final = (
@@ -17,7 +18,7 @@ SPEC_LIMITS: Final = (
         "mla.combine.spec.latent_width",
         "not_implemented",
         "latent_width",
-        multiple_of(field("latent_width"), MlaCombineSpec.columns_per_lane * fact("wave_size")),
+        eq(_LANES // fact("wave_size") * _COLUMNS, field("latent_width")),
         because=f"whole waves of lanes have {MlaCombineSpec.columns_per_lane} columns each",
         remedy="Pad the latent rows to a width that is.",
     ),

@@ -1,19 +1,19 @@
-"""Normalise, round and store the wave's rows, and the log of their weight."""
+"""Store the wave's rows: normalised and rounded, with the log of their weight; as they are where keys are split."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
 from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory, vector
-from kinfolk.ir.types import I32, I64
+from kinfolk.ir.types import F32, I32, I64, ScalarType
 from kinfolk.ir.value import Value
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import per_lane
 from kinfolk.tile.narrow import narrow
-from kinfolk.tile.softmax import OnlineSoftmax, RowState
+from kinfolk.tile.softmax import LOWEST, OnlineSoftmax, RowState
 from kinfolk.tile.transposed import TransposedOperand
 from kinfolk_mla.decode.sequence import Work
 
@@ -21,67 +21,137 @@ from kinfolk_mla.decode.sequence import Work
 def store_rows(
     work: Work,
     softmax: OnlineSoftmax,
-    state: RowState,
+    states: Sequence[RowState],
     operand: TransposedOperand,
     accumulators: Sequence[Value],
-    head_tile: int = 0,
 ) -> None:
-    """Write the heads of one atom: `out` in vectors of 16 bytes, `lse` by the first lane of each head.
+    """Write the wave's heads, of which each atom has a state.
 
-    `accumulators` are ordered by window of `operand`, then by fragment in the window.
+    `accumulators` are ordered by atom, then by window of `operand`, then by fragment in the window.
     """
-    inverse, lse = softmax.finish(state)
-    rows = OutputRows.of(work, operand, head_tile)
-    for window in range(len(accumulators) // operand.width):
-        rows.store(window, accumulators[window * operand.width : (window + 1) * operand.width], inverse)
-    rows.store_lse(lse)
+    tiles = list(enumerate(states))
+    count = len(accumulators) // len(tiles)
+
+    def store(rows: Rows, tile: int, factor: Value | None = None) -> None:
+        for window in range(count // operand.width):
+            begin = tile * count + window * operand.width
+            rows.store(window, accumulators[begin : begin + operand.width], factor)
+
+    def store_part() -> tuple[()]:
+        for tile, state in tiles:
+            store(Rows.of_segment(work, operand, tile), tile)
+            store_pair(work, state.maximum, softmax.total(state), tile)
+        return ()
+
+    def store_whole() -> tuple[()]:
+        for tile, state in tiles:
+            inverse, lse = softmax.finish(state)
+            store(Rows.of_output(work, operand, tile), tile, inverse)
+            store_lse(work, lse, tile)
+        return ()
+
+    control.if_else(work.is_split, store_part, store_whole)
 
 
 @attrs.frozen(eq=False)
-class OutputRows:
-    """Where this lane writes of the heads of one atom."""
+class Rows:
+    """Where this lane writes of the heads of one atom, elements of a type in vectors of 16 bytes."""
 
     work: Work
     operand: TransposedOperand
-    first_head: Value
+    element: ScalarType
     view: Value
     index: Value
 
     @classmethod
-    def of(cls, work: Work, operand: TransposedOperand, head_tile: int = 0) -> OutputRows:
+    def of_output(cls, work: Work, operand: TransposedOperand, head_tile: int = 0) -> Rows:
         """Find the lane's rows and columns of `out`."""
-        geometry = work.geometry
-        width = geometry.spec.latent_width
-        first_head = work.first_head + head_tile * geometry.spec.atom_heads if head_tile else work.first_head
+        view = work.rows_of_token(work.arguments.out, work.geometry.spec.latent_width)
+        return cls(work, operand, work.geometry.element, view, cls._index(work, operand, head_tile))
+
+    @classmethod
+    def of_segment(cls, work: Work, operand: TransposedOperand, head_tile: int = 0) -> Rows:
+        """Find the lane's rows and columns of `part_out`."""
+        view = work.rows_of_segment(work.arguments.part_out, work.geometry.spec.latent_width)
+        return cls(work, operand, F32, view, cls._index(work, operand, head_tile))
+
+    @classmethod
+    def _index(cls, work: Work, operand: TransposedOperand, head_tile: int) -> Value:
+        width = work.geometry.spec.latent_width
         first, _ = operand.columns_of_result()
-        heads = per_lane(geometry.value.shape.c.columns, "the head of an output element")
-        view = work.rows_of_token(work.arguments.out, width)
-        return cls(work, operand, first_head, view, first_head * width + lane_index(heads * width + first))
+        heads = per_lane(work.geometry.value.shape.c.columns, "the head of an output element")
+        return _first_head(work, head_tile) * width + lane_index(heads * width + first)
 
     def store(self, window: int, accumulators: Sequence[Value], factor: Value | None = None) -> None:
         """Write a window's columns, the accumulators of its fragments multiplied by `factor`."""
-        geometry = self.work.geometry
-        piece = geometry.spec.vector_bytes // geometry.element.bytes
+        piece = self.work.geometry.spec.vector_bytes // self.element.bytes
         _, order = self.operand.columns_of_result()
         elements = (vector.extract(accumulators[fragment], index=slot) for _, fragment, slot in order)
         columns = [element if factor is None else element * factor for element in elements]
         for start, end in _runs([offset for offset, _, _ in order], piece):
             column = window * self.operand.window + order[start][0]
-            memory.view_store(self.view, self.index + column, narrow(columns[start:end], geometry.element))
+            memory.view_store(self.view, self.index + column, self._vector(columns[start:end]))
 
-    def store_lse(self, lse: Value) -> None:
-        """Write the log of each head's weight."""
-        geometry = self.work.geometry
-        heads = per_lane(geometry.score.shape.c.columns, "the head of a score")
-        row = convert.sext(self.work.token, to=I64) * geometry.spec.num_heads
-        pointer = memory.offset(memory.offset(self.work.arguments.lse, row), self.first_head + lane_index(heads))
+    def _vector(self, columns: Sequence[Value]) -> Value:
+        return vector.pack(*columns) if self.element == F32 else narrow(columns, self.element)
 
-        def store() -> tuple[()]:
-            memory.store(pointer, lse)
-            return ()
 
-        first_lanes = geometry.spec.atom_heads
-        control.if_else(arithmetic.icmp(lanes.lane_id(), constant(first_lanes, I32), predicate="ult"), store)
+def store_lse(work: Work, lse: Value, head_tile: int = 0) -> None:
+    """Write the log of the weight of each head of an atom."""
+    row = convert.sext(work.token, to=I64) * work.geometry.spec.num_heads
+    lane = lanes.lane_id()
+    pointer = memory.offset(memory.offset(work.arguments.lse, row), _head_of_score(work, head_tile, lane))
+    _in_first_lanes(work, lane, lambda: memory.store(pointer, lse))
+
+
+def store_pair(work: Work, maximum: Value, total: Value, head_tile: int = 0) -> None:
+    """Write the maximum and the weight of each head of an atom, as the segment has them."""
+    lane = control.opaque(lanes.lane_id())  # what follows from it takes no register before
+    view = work.rows_of_segment(work.arguments.part_ml, 2)
+    index = _head_of_score(work, head_tile, lane) * 2
+    _in_first_lanes(work, lane, lambda: memory.view_store(view, index, vector.pack(maximum, total)))
+
+
+def or_nothing(work: Work, attend: Callable[[], None]) -> None:
+    """Attend over the segment's keys. Where a sequence is split and the segment has none, write that and nothing else.
+
+    Nothing of the query, of the page table or of the cache is read for it.
+    """
+
+    def empty() -> tuple[()]:
+        for tile in range(work.geometry.head_tiles):
+            store_pair(work, constant(LOWEST, F32), constant(0.0, F32), tile)
+        return ()
+
+    def attended() -> tuple[()]:
+        attend()
+        return ()
+
+    def nothing() -> tuple[()]:
+        control.if_else(work.stores_rows, empty)
+        return ()
+
+    control.if_else(work.is_split & work.length.eq(0), nothing, attended)
+
+
+def _first_head(work: Work, head_tile: int) -> Value:
+    return work.first_head + head_tile * work.geometry.spec.atom_heads if head_tile else work.first_head
+
+
+def _head_of_score(work: Work, head_tile: int, lane: Value) -> Value:
+    heads = per_lane(work.geometry.score.shape.c.columns, "the head of a score")
+    return _first_head(work, head_tile) + lane_index(heads, lane)
+
+
+def _in_first_lanes(work: Work, lane: Value, store: Callable[[], None]) -> None:
+    """Store in one of the lanes that share a head."""
+
+    def stored() -> tuple[()]:
+        store()
+        return ()
+
+    first_lanes = constant(work.geometry.spec.atom_heads, I32)
+    control.if_else(arithmetic.icmp(lane, first_lanes, predicate="ult"), stored)
 
 
 def _runs(columns: Sequence[int], longest: int) -> Iterator[tuple[int, int]]:
@@ -94,7 +164,7 @@ def _runs(columns: Sequence[int], longest: int) -> Iterator[tuple[int, int]]:
 
 
 def count_refused_pages(work: Work, refused: Value) -> None:
-    """Add the page ids outside the cache to the status word: once a sequence, by the wave of the first heads."""
+    """Add the page ids outside the cache to the status word: once a segment, by the wave of the first heads."""
 
     def count() -> tuple[()]:
         memory.atomic_add(work.arguments.status, refused)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kinfolk.ir import build_kernel
 from kinfolk.ir.ops import control
 from kinfolk.ir.value import Kernel, Value
+from kinfolk_mla.decode.epilogue import or_nothing
 from kinfolk_mla.decode.geometry import Geometry
 from kinfolk_mla.decode.sequence import Arguments, Work
 
@@ -31,7 +32,7 @@ def build(
         run = loop(work)
 
         def attend() -> tuple[()]:
-            run()
+            or_nothing(work, run)
             return ()
 
         control.if_else(work.has_query, attend)

@@ -94,7 +94,7 @@ class DecodeLoop:
 
     def _finish(self, accumulated: Accumulated) -> None:
         def store() -> tuple[()]:
-            store_rows(self.work, self.softmax, accumulated.row, self.values.operand, accumulated.output)
+            store_rows(self.work, self.softmax, [accumulated.row], self.values.operand, accumulated.output)
             return ()
 
         count_refused_pages(self.work, accumulated.refused)

@@ -54,6 +54,14 @@ def capability(code: str, heads: Limit, pages_ahead: int = MlaDecodeSpec.pages_a
             remedy="Split the batch.",
         ),
         Limit(
+            f"{code}.num_seg",
+            "cannot",
+            "num_seg",
+            field("num_seg") <= fact("max_grid_z"),
+            because="segments are the third axis of the grid",
+            remedy="Ask for fewer, or for 0: as many as fill the compute units.",
+        ),
+        Limit(
             f"{code}.max_seqlen_k",
             "cannot",
             "max_seqlen_k",

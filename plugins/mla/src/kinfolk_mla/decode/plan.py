@@ -10,11 +10,14 @@ import attrs
 from kinfolk.expr import Expr, ceil_div, field, stride
 from kinfolk.matrix import atom_fact
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Offsets, PageIds, Plan
+from kinfolk_mla.combine.plan import combine_spec
 from kinfolk_mla.decode.limits import DTYPE, HEADS, LATENT_WIDTH, PAGE_SIZE, ROPE_WIDTH
-from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec
+from kinfolk_mla.decode.segments import Segments
+from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec, MlaSpec
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
+    from kinfolk.spec import Spec
     from kinfolk_mla.request import MlaRequest
 
 ROW_WIDTH: Final = field("kv_lora_rank") + field("rope_dim")
@@ -88,28 +91,84 @@ def decode_spec(
     )
 
 
-def decode_specs(arch: Arch, flavor: str) -> Iterator[MlaDecodeSpec]:
-    """Yield every spec that a plan can name: one per number of heads, in the arch's schedule."""
+def decode_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
+    """Yield every spec that a plan can name: one per number of heads in the arch's schedule, and the combine's."""
     schedule, kind = schedule_for(arch), kind_for(arch)
-    return (decode_spec(heads, schedule, kind) for heads in HEADS)
+    yield from (decode_spec(heads, schedule, kind) for heads in HEADS)
+    yield combine_spec()
 
 
 def decode_plan(request: MlaRequest, arch: Arch) -> Plan:
-    """Return the plan of an admitted request: one launch, a workgroup per sequence and up to 64 heads."""
+    """Return the plan of an admitted request: a workgroup per segment, sequence and up to 64 heads; the combine."""
     spec = decode_spec(request.num_heads, schedule_for(arch), kind_for(arch))
+    return plan_of(request, spec, Segments.of(spec, spec.workgroups_per_cu), arch)
+
+
+def plan_of(request: MlaRequest, spec: MlaSpec, segments: Segments, arch: Arch) -> Plan:
+    """Return the plan that launches a decode kernel and, where there are several segments, the combine kernel."""
+    last = combine_spec()
+    heads = spec.head_waves * spec.heads_per_wave
     return Plan(
         request=request,
         launches=(
             Launch(
                 spec=spec,
-                grid=(ceil_div(field("num_heads"), spec.waves * spec.heads_per_wave), field("num_seqs"), 1),
+                grid=(ceil_div(field("num_heads"), heads), field("num_seqs"), segments.count),
                 block=spec.waves * arch.wave_size,
-                arguments=ARGUMENTS,
+                arguments=(*ARGUMENTS, *_split_arguments(segments)),
+            ),
+            Launch(
+                spec=last,
+                grid=(field("num_heads"), field("num_seqs"), 1),
+                block=last.threads,
+                arguments=_combine_arguments(segments),
+                condition=segments.are_several,
             ),
         ),
-        bindings=BINDINGS,
+        bindings=(*BINDINGS, *_workspace(segments)),
         outputs=OUTPUTS,
         contents=CONTENTS,
+        remarks=segments.remarks(),
+    )
+
+
+def _workspace(segments: Segments) -> tuple[Binding, ...]:
+    """Return what the segments leave to the combine kernel; nothing where there is one."""
+
+    def binding(name: str, alignment: int, width: Expr | int, means: str) -> Binding:
+        return Binding(
+            name=name,
+            role="workspace",
+            dtype="f32",
+            shape=(_TOKENS, Axis(segments.kept, called="segments"), _HEADS, Axis(width)),
+            alignment=alignment,
+            access="readwrite",
+            means=means,
+        )
+
+    return (
+        binding("part_out", 16, field("kv_lora_rank"), "sums of weighted latent rows of each segment's keys"),
+        binding("part_ml", 8, 2, "largest score and sum of weights of each segment's keys"),
+    )
+
+
+def _split_arguments(segments: Segments) -> tuple[Argument, ...]:
+    return (
+        Argument("part_out", "pointer", "part_out"),
+        Argument("part_ml", "pointer", "part_ml"),
+        Argument("num_segments", "i32", segments.count),
+        Argument("segment_pages", "i32", segments.pages),
+    )
+
+
+def _combine_arguments(segments: Segments) -> tuple[Argument, ...]:
+    pointers = ("cu_seqlens_q", "part_out", "part_ml", "out", "lse")
+    return (
+        *(Argument(name, "pointer", name) for name in pointers),
+        Argument("scale", "f32", FloatField("scale")),
+        Argument("total_q", "i32", field("total_q")),
+        Argument("num_heads", "i32", field("num_heads")),
+        Argument("num_segments", "i32", segments.count),
     )
 
 

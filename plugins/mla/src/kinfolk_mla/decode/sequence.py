@@ -1,4 +1,4 @@
-"""What a workgroup works on: its sequence, its wave's heads, and the pages the keys lie in."""
+"""What a workgroup works on: its part of a sequence, its wave's heads, and the pages the keys lie in."""
 
 from __future__ import annotations
 
@@ -30,15 +30,20 @@ class Arguments:
     num_pages: Value
     total_q: Value
     max_seqlen_k: Value
+    part_out: Value
+    part_ml: Value
+    num_segments: Value
+    segment_pages: Value
 
 
 @attrs.frozen(eq=False)
 class Work:
-    """One sequence and, of its query, the heads of this wave.
+    """One segment of a sequence's keys and, of its query, the heads of this wave.
 
-    `token` is the row of the query, `first_head` the wave's first head. Offsets that fall make a sequence without keys,
-    or without a query; so does a row that the query does not have. No sequence has more than `max_seqlen_k` keys, so
-    that no slot past its row of the page table is read, whatever the offsets are.
+    The segment has `length` keys, its first on page `first_page` of the sequence; where there is one segment, it is the
+    sequence. `token` is the row of the query, `first_head` the wave's first head. Offsets that fall make a sequence
+    without keys, or without a query; so does a row that the query does not have. No sequence has more than
+    `max_seqlen_k` keys, so that no slot past its row of the page table is read, whatever the offsets are.
     """
 
     arguments: Arguments
@@ -46,6 +51,8 @@ class Work:
     sequence: Value
     token: Value
     has_query: Value
+    segment: Value
+    first_page: Value
     length: Value
     wave: Value
     first_head: Value
@@ -60,11 +67,13 @@ class Work:
         difference = arithmetic.sub(arithmetic.smax(next_key, first_key), first_key)
         length = arithmetic.smin(arithmetic.smax(difference, constant(0, I32)), arguments.max_seqlen_k)
         spec = geometry.spec
+        segment = lanes.block_id(axis=2)
+        first_page, length = _segment_of(length, segment, arguments.segment_pages, spec.page_size)
         member = wave % spec.head_waves if spec.key_groups > 1 else wave
         group = lanes.block_id(axis=0, below=spec.workgroups_per_query)
         first_head = (group * spec.head_waves + member) * spec.heads_per_wave
         has_query = query_exists(token, next_token, arguments.total_q)
-        return cls(arguments, geometry, sequence, token, has_query, length, wave, first_head)
+        return cls(arguments, geometry, sequence, token, has_query, segment, first_page, length, wave, first_head)
 
     @property
     def group(self) -> Value:
@@ -82,10 +91,21 @@ class Work:
         """Whether this wave's heads exist; one that has none stages keys and joins barriers only."""
         return self.first_head < self.geometry.spec.num_heads
 
+    @property
+    def is_split(self) -> Value:
+        """Whether other workgroups have other keys of the sequence, so that another kernel has the last word."""
+        return self.arguments.num_segments > 1
+
+    @property
+    def stores_rows(self) -> Value:
+        """Whether this wave has the last word on its heads: they exist, and no other group merges them."""
+        own = self.wave_has_heads
+        return own & self.group.eq(0) if self.geometry.spec.key_groups > 1 else own
+
     def pages(self) -> PageTable:
-        """Return the sequence's page table."""
+        """Return the segment's page table."""
         return PageTable.of_sequence(
-            self.arguments.block_table,
+            memory.offset(self.arguments.block_table, self.first_page),
             self.arguments.block_table_stride,
             self.sequence,
             length=self.length,
@@ -95,10 +115,31 @@ class Work:
 
     def rows_of_token(self, tensor: Value, width: int) -> Value:
         """Return a view of the token's rows [num_heads, width] of a tensor [tokens, num_heads, width]."""
-        heads = self.geometry.spec.num_heads
-        first = convert.sext(self.token, to=I64) * (heads * width)
-        count = arithmetic.select(self.has_query, constant(heads * width, I32), constant(0, I32))
-        return memory.bound(memory.offset(tensor, first), count)
+        return self._rows(tensor, convert.sext(self.token, to=I64), width)
+
+    def rows_of_segment(self, tensor: Value, width: int) -> Value:
+        """Return a view of the segment's rows of a tensor [tokens, segments, num_heads, width]."""
+        token, segments, segment = (
+            convert.sext(each, to=I64) for each in (self.token, self.arguments.num_segments, self.segment)
+        )
+        return self._rows(tensor, token * segments + segment, width)
+
+    def _rows(self, tensor: Value, number: Value, width: int) -> Value:
+        elements = self.geometry.spec.num_heads * width
+        count = arithmetic.select(self.has_query, constant(elements, I32), constant(0, I32))
+        return memory.bound(memory.offset(tensor, number * elements), count)
+
+
+def _segment_of(length: Value, segment: Value, segment_pages: Value, page_size: int) -> tuple[Value, Value]:
+    """Return a segment's first page, and how many of a sequence's `length` keys it has.
+
+    Pages are counted before keys, so that no product leaves 32 bits: there are no more of them than the sequence has.
+    """
+    pages = (length + (page_size - 1)) // page_size
+    before = convert.sext(segment, to=I64) * convert.sext(segment_pages, to=I64)
+    first = convert.trunc(arithmetic.smin(before, convert.sext(pages, to=I64)), to=I32)
+    left = arithmetic.smax(length - first * page_size, constant(0, I32))
+    return first, arithmetic.smin(left, segment_pages * page_size)
 
 
 def offsets_of(offsets: Value, sequence: Value) -> tuple[Value, Value]:

@@ -12,7 +12,7 @@ from kinfolk.ir.types import F32, BufferType, VectorType
 from kinfolk.ir.value import Value
 from kinfolk.tile.softmax import OnlineSoftmax, RowState
 from kinfolk.tile.transposed import TransposedOperand
-from kinfolk_mla.decode.epilogue import OutputRows
+from kinfolk_mla.decode.epilogue import Rows, store_lse, store_pair
 from kinfolk_mla.decode.sequence import Work
 
 Window = tuple[int, int, Sequence[Value]]
@@ -34,31 +34,46 @@ class Merge:
 
     def store(self, rows: Sequence[RowState], output: Sequence[Value]) -> None:
         """Write the heads of both groups: `output` is ordered by head tile, then by fragment of `operand`."""
-        own, other = self._exchanged(rows)
-        factors: list[Value] = []
-        stores = [OutputRows.of(self.work, self.operand, number) for number in range(len(rows))]
-        lse: list[Value] = []
-        for mine, theirs in zip(own, other, strict=True):
-            maximum = arithmetic.fmax(mine.maximum, theirs.maximum)
-            factor, their_factor = (
-                arithmetic.exp2((row.maximum - maximum) * self.softmax.scale_log2) for row in (mine, theirs)
-            )
-            total = mine.total * factor + theirs.total * their_factor
-            inverse, log = self.softmax.finish(RowState(maximum, total))
-            factors.append(factor * inverse)
-            lse.append(log)
+        merged, factors = self._weighed(*self._exchanged(rows))
         windows = self._windows(output, len(rows))
         size = max(1, self._capacity() // len(_cut(windows[0][2])))
         for begin in range(0, len(windows), size):
             if begin:
                 control.barrier()
-            self._chunk(windows[begin : begin + size], factors, stores)
+            self._chunk(windows[begin : begin + size], factors)
+        self._if_group(0, lambda: self._store_weights(merged))
 
-        def store_lse() -> None:
-            for row, log in zip(stores, lse, strict=True):
-                row.store_lse(log)
+    def _weighed(
+        self, own: Sequence[RowState], other: Sequence[RowState]
+    ) -> tuple[Sequence[RowState], Sequence[Value]]:
+        """Return the rows of both groups together, and what each accumulator of this one is multiplied by.
 
-        self._if_group(0, store_lse)
+        Rows of a segment of the keys are not normalised.
+        """
+        merged: list[RowState] = []
+        factors: list[Value] = []
+        for mine, theirs in zip(own, other, strict=True):
+            maximum = arithmetic.fmax(mine.maximum, theirs.maximum)
+            factor, their_factor = (
+                arithmetic.exp2((row.maximum - maximum) * self.softmax.scale_log2) for row in (mine, theirs)
+            )
+            merged.append(RowState(maximum, mine.total * factor + theirs.total * their_factor))
+            inverse, _ = self.softmax.finish(merged[-1])
+            factors.append(arithmetic.select(self.work.is_split, factor, factor * inverse))
+        return merged, factors
+
+    def _store_weights(self, merged: Sequence[RowState]) -> None:
+        def part() -> tuple[()]:
+            for tile, row in enumerate(merged):
+                store_pair(self.work, row.maximum, self.softmax.total(row), tile)
+            return ()
+
+        def whole() -> tuple[()]:
+            for tile, row in enumerate(merged):
+                store_lse(self.work, self.softmax.finish(row)[1], tile)
+            return ()
+
+        control.if_else(self.work.is_split, part, whole)
 
     def _windows(self, output: Sequence[Value], tiles: int) -> list[Window]:
         """Return (head tile, window, accumulators) of all windows."""
@@ -69,12 +84,7 @@ class Merge:
             for window in range(count // width)
         ]
 
-    def _chunk(
-        self,
-        windows: Sequence[tuple[int, int, Sequence[Value]]],
-        factors: Sequence[Value],
-        stores: Sequence[OutputRows],
-    ) -> None:
+    def _chunk(self, windows: Sequence[Window], factors: Sequence[Value]) -> None:
         """Hand over as many windows as the memory holds."""
         pieces = len(_cut(windows[0][2]))
 
@@ -83,7 +93,8 @@ class Merge:
                 for place, piece in enumerate(_cut(accumulators)):
                     self._write(self.work.member, number * pieces + place, piece * _splat(factors[tile]))
 
-        def merge() -> None:
+        def merge(rows: Callable[[Work, TransposedOperand, int], Rows]) -> tuple[()]:
+            stores = {tile: rows(self.work, self.operand, tile) for tile, _, _ in windows}
             for number, (tile, window, accumulators) in enumerate(windows):
                 merged = [
                     piece * _splat(factors[tile]) + self._read(self.work.member, number * pieces + place)
@@ -91,10 +102,14 @@ class Merge:
                 ]
                 stores[tile].store(window, _joined(merged, len(accumulators)))
                 control.schedule_fence()
+            return ()
+
+        def merge_either() -> None:
+            control.if_else(self.work.is_split, lambda: merge(Rows.of_segment), lambda: merge(Rows.of_output))
 
         self._if_group(1, hand)
         control.barrier()
-        self._if_group(0, merge)
+        self._if_group(0, merge_either)
 
     def _exchanged(self, rows: Sequence[RowState]) -> tuple[Sequence[RowState], Sequence[RowState]]:
         """Return the rows of this wave, and those of the wave that has its heads in the other group."""

@@ -69,10 +69,7 @@ class PipelinedLoop:
         attended = loop(0, self.ring.pages.tiles, start, self._step).attended
         self.ring.drain()
         count_refused_pages(self.work, attended.refused)
-        count = self.values.accumulators
-        for number, row in enumerate(attended.rows):
-            output = attended.output[number * count : (number + 1) * count]
-            store_rows(self.work, self.attention.softmax, row, self.values.operand, output, head_tile=number)
+        store_rows(self.work, self.attention.softmax, attended.rows, self.values.operand, attended.output)
 
     def _start(self) -> State:
         """Stage the first tiles and form the scores of tile 0."""

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from kinfolk.candidate import Candidate
-from kinfolk.expr import ceil_div, field
-from kinfolk.plan import Launch, Plan
 from kinfolk.refusal import Limit
 from kinfolk.schedule import ScheduleSpace
+from kinfolk_mla.combine.plan import combine_spec
 from kinfolk_mla.decode.candidate import CAUSAL_NOTE
 from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, PAGE_SIZE, ROPE_WIDTH
-from kinfolk_mla.decode.plan import ARGUMENTS, BINDINGS, CONTENTS, OUTPUTS
+from kinfolk_mla.decode.plan import plan_of
+from kinfolk_mla.decode.segments import Segments
 from kinfolk_mla.schedules import SCHEDULES
 from kinfolk_mla.wide import limits
 from kinfolk_mla.wide.spec import MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
+    from kinfolk.plan import Plan
+    from kinfolk.spec import Spec
     from kinfolk_mla.request import MlaRequest
 
 
@@ -80,29 +82,15 @@ def wide_spec(kind: type[MlaWideSpec], schedule: Schedule) -> MlaWideSpec:
 def _candidate(
     code: str, kind: type[MlaWideSpec], capability: tuple[Limit, ...], schedule_for: Callable[[Arch], Schedule]
 ) -> Candidate:
-    heads = limits.heads_of(kind)
-
-    def specs(arch: Arch, flavor: str) -> Iterator[MlaWideSpec]:
-        """Yield the one spec that a plan can name."""
+    def specs(arch: Arch, flavor: str) -> Iterator[Spec]:
+        """Yield the one spec that a plan can name, and the combine kernel's."""
         yield wide_spec(kind, schedule_for(arch))
+        yield combine_spec()
 
     def plan(request: MlaRequest, arch: Arch) -> Plan:
-        """Return the plan of an admitted request: one launch, a workgroup per sequence."""
+        """Return the plan of an admitted request: a workgroup per segment and sequence, then the combine."""
         spec = wide_spec(kind, schedule_for(arch))
-        return Plan(
-            request=request,
-            launches=(
-                Launch(
-                    spec=spec,
-                    grid=(ceil_div(field("num_heads"), heads), field("num_seqs"), 1),
-                    block=spec.waves * arch.wave_size,
-                    arguments=ARGUMENTS,
-                ),
-            ),
-            bindings=BINDINGS,
-            outputs=OUTPUTS,
-            contents=CONTENTS,
-        )
+        return plan_of(request, spec, Segments.of(spec, spec.workgroups_per_cu), arch)
 
     return Candidate(
         name=code,
