@@ -203,7 +203,7 @@ def test_a_wrong_field_is_refused_in_the_same_words(bundle):
 
 def test_the_argument_block_is_what_the_struct_says(bundle):
     plan = bundle.dispatch(bundle.request(**REQUEST))
-    [launch] = plan.launches
+    launch, _ = plan.launches
     entry = bundle.data["kernels"][launch.spec.of]
     addresses = {binding.name: 0x7F0000000000 + 4096 * i for i, binding in enumerate(plan.bindings)}
     block = bundle.argument_bytes(plan, launch, addresses, GEOMETRY)
@@ -327,7 +327,7 @@ def test_a_changed_document_is_no_bundle(copied):
 def test_a_changed_kernel_is_not_handed_out(copied):
     bundle = load_bundle(copied)
     plan = bundle.dispatch(bundle.request(**REQUEST))
-    [launch] = plan.launches
+    launch, _ = plan.launches
     code = bundle.code(launch)
     entry = bundle.data["kernels"][launch.spec.of]
     assert hashlib.sha256(code).hexdigest() == entry["code"]["sha256"]

@@ -69,7 +69,7 @@ def judged(
     composition: Composition, artifact: Artifact, emitted: Kernel, name: str, sanitize: Iterable[Sanitizer] = ALL
 ) -> ScenarioReport:
     """Run one scenario on `emitted` in place of the artifact's kernel, in one order: no address depends on it."""
-    planted = attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], kernel=emitted),))
+    planted = attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], kernel=emitted), *artifact.kernels[1:]))
     (chosen,) = [each for each in composition.scenarios(REQUEST) if each.name == name]
     return run_scenario(composition, planted, chosen, runners_of(order_seeds=(0,), sanitize=sanitize))
 
@@ -311,6 +311,10 @@ def arguments_of_one_key(artifact: Artifact, *, token: int = 0, sequence: int = 
         "num_pages": 1,
         "total_q": token + 1,
         "max_seqlen_k": 1,
+        "part_out": np.zeros(0, np.float32),
+        "part_ml": np.zeros(0, np.float32),
+        "num_segments": 1,
+        "segment_pages": 1,
     }
 
 

@@ -178,7 +178,8 @@ def test_the_document_of_a_request() -> None:
     document = json.loads(printed)
     assert (status, document["schema"], document["status"]) == (0, "kinfolk.inspect/1", "pass")
     assert document["request"]["num_heads"] == 128
-    [kernel] = document["kernels"]
+    kernel, combine = document["kernels"]
+    assert combine["loop"]["matrix_clocks"] == 0 and combine["clocks_per_token_64h"] is None
     assert kernel["spec_digest"] and kernel["loop"]["cold_rule"] == "named"
     assert kernel["loop"]["hot"]["clocks"]["mca"] is None and kernel["loop"]["hot"]["mca_note"] == "not asked"
     assert 0 < kernel["matrix_share"] < kernel["matrix_share_hot"] < 1

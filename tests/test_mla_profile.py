@@ -201,7 +201,7 @@ def test_the_document_and_the_table(tmp_path):
     }
     [kernel] = document["kernels"]
     assert kernel["global_memory"]["minimum_bytes"] <= kernel["global_memory"]["read_bytes"] + 10**6
-    [launch] = dispatch(compose("mla", "gfx942").request_type(**document["request"]), "gfx942").launches
+    launch, _ = dispatch(compose("mla", "gfx942").request_type(**document["request"]), "gfx942").launches
     assert kernel["spec_digest"] == launch.spec.digest()
     assert {"op", "source", "issue", "executions"} <= kernel["instructions"][0].keys()
     done = run("mla", "--arch", "gfx942", *WORDS, "--plot", "-")

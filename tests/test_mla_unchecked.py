@@ -68,6 +68,10 @@ def arguments_of(request: MlaRequest, scenario: str, **changed: list[int]) -> di
         "num_pages": request.num_pages,
         "total_q": request.total_q,
         "max_seqlen_k": request.max_seqlen_k,
+        "part_out": np.zeros(0, np.float32),
+        "part_ml": np.zeros(0, np.float32),
+        "num_segments": 1,
+        "segment_pages": -(-request.max_seqlen_k // request.page_size),
     }
     return inputs | {"block_table": table} | outputs | values
 

@@ -67,7 +67,7 @@ def served(arch: str, heads: int) -> tuple[Composition, Artifact]:
 
 
 def judged(composition: Composition, artifact: Artifact, kernel: Kernel, scenario: str) -> ScenarioReport:
-    planted = attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], kernel=kernel),))
+    planted = attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], kernel=kernel), *artifact.kernels[1:]))
     request = artifact.plan.request
     (chosen,) = [each for each in composition.scenarios(request) if each.name == scenario]
     return run_scenario(composition, planted, chosen, runners_of(order_seeds=(0,)))
@@ -97,7 +97,7 @@ def outputs(composition: Composition, artifact: Artifact, spec: MlaWideSpec) -> 
     planted = attrs.evolve(
         artifact,
         plan=dispatch(ragged.request, artifact.plan.arch),
-        kernels=(attrs.evolve(artifact.kernels[0], kernel=composition.emit(spec)),),
+        kernels=(attrs.evolve(artifact.kernels[0], kernel=composition.emit(spec)), *artifact.kernels[1:]),
     )
     written = bind(planted, ragged.inputs(), executor=Simulator())()
     return {name: np.asarray(array).tobytes() for name, array in written.items()}

@@ -57,7 +57,8 @@ def wrong_binary(artifact: Artifact) -> Callable[..., Artifact]:
 
     def swapped(*, with_digest: bool) -> Artifact:
         digest = {"object_sha256": wrong.object_sha256} if with_digest else {}
-        return attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], object=wrong.object, **digest),))
+        first, *rest = artifact.kernels
+        return attrs.evolve(artifact, kernels=(attrs.evolve(first, object=wrong.object, **digest), *rest))
 
     return swapped
 

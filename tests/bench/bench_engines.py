@@ -35,7 +35,7 @@ def filled(composition, plan, keys):
 def lane_operations(kernel, plan, keys):
     """Return about how many a launch has: the ops of the loop over pages, rare branches among them."""
     [loop] = [op for op in kernel.walk() if op.name == "core.for"]
-    [launch] = plan.launches
+    launch, _ = plan.launches
     rounds = keys // launch.spec.work_per_round().tokens
     return len(list(loop.regions[0].walk())) * rounds * math.prod(plan.grid(launch)) * kernel.block
 

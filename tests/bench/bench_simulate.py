@@ -21,7 +21,7 @@ def test_simulate(benchmark, aim, composition, plan, name):
     inputs = scenario.inputs()
     bound = bind(artifact, inputs)
     benchmark.pedantic(bound, rounds=3, warmup_rounds=1)
-    [launch] = artifact.plan.launches
+    launch, _ = artifact.plan.launches
     across, sequences, _ = artifact.plan.grid(launch, bound.tensors)
     turns = int(np.ceil(np.diff(inputs["cu_seqlens_k"]) / plan.request.page_size).sum())
     assert sequences == len(inputs["cu_seqlens_k"]) - 1

@@ -14,11 +14,12 @@ from kinfolk.matrix import Atom, MatrixCatalog
 from kinfolk.plan import Offsets, PageIds
 from kinfolk.refusal import unmet
 from kinfolk.usage import Usage
+from kinfolk_mla.combine.plan import combine_spec
 from kinfolk_mla.decode import limits as decode_limits
 from kinfolk_mla.decode.candidate import DECODE
 from kinfolk_mla.decode.limits import CAPABILITY, HEADS, workgroup_bytes
 from kinfolk_mla.decode.plan import SCHEDULES, decode_plan, decode_spec, decode_specs, schedule_for
-from kinfolk_mla.plugin import kinfolk_gate_resources
+from kinfolk_mla.plugin import kinfolk_gate_resources, kinfolk_validate_spec
 from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec
 
 SPEC_LIMITS = decode_limits.SPEC_LIMITS[MlaDecodeSpec]
@@ -36,6 +37,7 @@ EDGES = {
     "dtype": ("bf16", "f16"),
     "kv_dtype": ("bf16", "f8E4M3FN"),
     "num_seqs": (65535, 65536),
+    "num_seg": (65535, 65536),
     "max_seqlen_k": (2**31 - 16, 2**31 - 15),
     "num_pages": (2**31 - 1, 2**31),
 }
@@ -173,7 +175,8 @@ def test_the_declared_workgroup_memory_fits_twice_with_the_default_schedule():
 
 
 def test_the_space_is_finite_and_each_spec_in_it_is_valid():
-    space = list(decode_specs(arch(), "llvm22"))
+    *space, last = decode_specs(arch(), "llvm22")
+    assert last == combine_spec() and kinfolk_validate_spec(last, arch()) == ()
     assert [spec.num_heads for spec in space] == list(HEADS)
     assert len({spec.identity() for spec in space}) == len(space) == 8
     assert all(unmet(SPEC_LIMITS, spec, arch(), "p") == () for spec in space)
@@ -181,13 +184,15 @@ def test_the_space_is_finite_and_each_spec_in_it_is_valid():
 
 def test_arguments_are_what_the_request_says():
     drawn = request(num_heads=48, max_seqlen_k=70, num_pages=1000)
-    plan = decode_plan(drawn, arch())
+    plan = attrs.evolve(decode_plan(drawn, arch()), facts=arch().facts)
     tables = {"block_table": TensorGeometry((3, 5), (9, 1))}
     values = {value.name: value.value for value in plan.arguments(plan.launches[0], tables)}
     assert (values["block_table_stride"], values["num_pages"]) == (9, 1000)
     assert (values["total_q"], values["max_seqlen_k"]) == (3, 70)
-    assert plan.grid(plan.launches[0]) == (1, 3, 1)
-    assert decode_plan(request(num_heads=112), arch()).grid(plan.launches[0]) == (2, 3, 1)
+    assert (values["num_segments"], values["segment_pages"]) == (1, 5)
+    assert [plan.grid(launch) for launch in plan.launches] == [(1, 3, 1), (0, 0, 0)]
+    more = attrs.evolve(decode_plan(request(num_heads=112, num_seg=7), arch()), facts=arch().facts)
+    assert [more.grid(launch) for launch in more.launches] == [(2, 3, 7), (112, 3, 1)]
 
 
 def test_the_plan_binds_what_the_kernel_takes_and_checks_its_indices():
@@ -234,4 +239,4 @@ def test_the_schedule_follows_from_what_an_arch_declares():
     assert [schedule_for(each) for each in (reading, plain)] == schedules
     assert decode_plan(request(), reading).launches[0].spec == decode_spec(128, schedules[0])
     assert decode_plan(request(), plain).launches[0].spec == decode_spec(128)
-    assert set(decode_specs(reading, "llvm22")).isdisjoint(decode_specs(plain, "llvm22"))
+    assert set(decode_specs(reading, "llvm22")) & set(decode_specs(plain, "llvm22")) == {combine_spec()}

@@ -50,11 +50,12 @@ def test_defaults_follow_what_is_given():
 
 def test_only_the_models_widths_have_a_default_in_python():
     optional = {field.name for field in attrs.fields(MlaRequest) if field.default is not attrs.NOTHING}
-    assert optional == {"kv_lora_rank", "rope_dim", "nope_dim", "v_dim", "candidate"}
+    assert optional == {"kv_lora_rank", "rope_dim", "nope_dim", "v_dim", "num_seg", "num_cus", "candidate"}
 
 
 def test_launch_fields_are_those_no_kernel_depends_on():
-    assert launch_names(MlaRequest) == ("num_seqs", "total_q", "max_seqlen_k", "num_pages", "scale")
+    shapes = ("num_seqs", "total_q", "max_seqlen_k", "num_pages", "scale")
+    assert launch_names(MlaRequest) == (*shapes, "num_seg", "num_cus")
 
 
 OUT_OF_RANGE = {
@@ -64,6 +65,8 @@ OUT_OF_RANGE = {
     "num_pages": (-1, 0),
     "page_size": (0, 1),
     "total_q": (4, 3),
+    "num_seg": (-1, 0),
+    "num_cus": (65537, 65536),
     "scale": (2.0**-126, 2.0**-125),
     "dtype": ("i32", "f8E4M3FN"),
 }

@@ -30,6 +30,10 @@ def test_the_kernel_takes_what_it_reads_and_nothing_else():
         ("num_pages", "i32", "read", 0),
         ("total_q", "i32", "read", 0),
         ("max_seqlen_k", "i32", "read", 0),
+        ("part_out", "!core.ptr<f32, global>", "write", 16),
+        ("part_ml", "!core.ptr<f32, global>", "write", 8),
+        ("num_segments", "i32", "read", 0),
+        ("segment_pages", "i32", "read", 0),
     ]
 
 

@@ -11,6 +11,7 @@ from kinfolk.arch import Fact
 
 FACTS: Final[dict[str, Fact]] = {
     # Waves and workgroups.
+    "compute_units": 8,
     "wave_size": 32,
     "max_workgroup_size": 1024,  # threads
     "max_grid_x": 2**31 - 1,  # workgroups
