@@ -9,6 +9,7 @@ import attrs
 
 from kinfolk.expr import Expr, from_data
 from kinfolk.plan import CONTIGUOUS, Argument, Axis, Binding, ContentCheck, FloatField, Launch, Offsets, PageIds, Plan
+from kinfolk.remark import Remark
 from kinfolk.request import Request
 from kinfolk.spec import Spec
 
@@ -29,6 +30,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
         "contents": [_content_data(content) for content in plan.contents],
         "outputs": list(plan.outputs),
         "workspace_bytes": plan.workspace().data(),
+        "remarks": [remark.data() for remark in plan.remarks],
     }
 
 
@@ -50,7 +52,7 @@ def _binding_data(binding: Binding) -> dict[str, Any]:
 
 def _axis_data(axis: Axis) -> dict[str, Any]:
     stride = axis.stride.data() if isinstance(axis.stride, Expr) else axis.stride
-    return {"extent": axis.extent.data(), "at_least": axis.at_least, "stride": stride}
+    return {"extent": axis.extent.data(), "at_least": axis.at_least, "stride": stride, "called": axis.called}
 
 
 def _content_data(content: ContentCheck) -> dict[str, Any]:
@@ -68,6 +70,7 @@ def plan_from(data: Mapping[str, Any], specs: Sequence[Spec], request: Request) 
         bindings=tuple(_binding(each) for each in data["bindings"]),
         contents=tuple(_content(each) for each in data["contents"]),
         outputs=tuple(data["outputs"]),
+        remarks=tuple(_remark(each) for each in data["remarks"]),
     )
 
 
@@ -80,6 +83,11 @@ def _launch(data: Mapping[str, Any], spec: Spec) -> Launch:
         arguments=tuple(_argument(each) for each in data["arguments"]),
         condition=from_data(data["condition"]),
     )
+
+
+def _remark(data: Mapping[str, Any]) -> Remark:
+    numbers = {name: from_data(expr) for name, expr in data["numbers"].items()}
+    return Remark(data["text"], from_data(data["when"]), numbers)
 
 
 def _argument(data: Mapping[str, Any]) -> Argument:
@@ -103,7 +111,7 @@ def _axis(data: Mapping[str, Any]) -> Axis:
         stride = CONTIGUOUS
     elif data["stride"] is not None:
         stride = from_data(data["stride"])
-    return Axis(from_data(data["extent"]), data["at_least"], stride)
+    return Axis(from_data(data["extent"]), data["at_least"], stride, data["called"])
 
 
 def _content(data: Mapping[str, Any]) -> ContentCheck:
