@@ -158,7 +158,7 @@ start, end = executor.mark(), executor.mark()
 assert executor.elapsed_ms(start, end) == 1.5
 runner.capture(request, lent)()
 executor.synchronize()
-[launch] = step.bound.plan.launches
+launch, _ = step.bound.plan.launches
 from kinfolk_runtime.bound import BoundKernel
 from kinfolk_runtime.packing import packed
 image = step.bound._kernels[0].image

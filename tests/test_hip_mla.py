@@ -16,6 +16,7 @@ import kinfolk_runtime
 from kinfolk.dispatch import selections
 from kinfolk.plugins.composition import compose
 from kinfolk_mla.request import MlaRequest
+from kinfolk_runtime.artifact import argument_layout
 from kinfolk_runtime.bench import Shapes, bench
 from kinfolk_runtime.bench.run import Choices
 from kinfolk_runtime.bundles import load_bundle, write_bundle
@@ -122,7 +123,7 @@ def test_a_bundle_runs_without_compiling(given, tmp_path, monkeypatch):
     step()
     executor.synchronize()
     addresses = {name: tensor.address for name, tensor in step.bound.tensors.items()}
-    [launch] = plan.launches
+    launch, _ = plan.launches
     assert fake.launched[-1].arguments == bundle.argument_bytes(plan, launch, addresses, step.bound.tensors)
 
 
@@ -142,7 +143,9 @@ def test_decode_steps_that_grow_are_looked_up(given):
     assert selections.hits == hits + 20
     assert fake.count("hipModuleLoadData") == loaded
     executor.synchronize()
-    counts = [struct.unpack("<i", one.arguments[-4:])[0] for one in fake.launched]
+    parameters = selections.plan(compose("mla", "gfx942"), SMALL, "llvm22").launches[0].spec.parameters()
+    [at] = [each.offset for each, one in zip(argument_layout(parameters), parameters) if one.name == "max_seqlen_k"]
+    counts = [struct.unpack_from("<i", one.arguments, at)[0] for one in fake.launched]
     assert counts == list(range(40, 60))
 
 
@@ -164,7 +167,7 @@ def test_times_are_those_of_the_device_s_events():
     assert found.times_ms == (5.0, 1.0, 3.0, 2.0, 4.0)
     assert (found.median_ms, found.quantile_ms(0.0), found.quantile_ms(0.25), found.quantile_ms(1.0)) == (3, 1, 2, 5)
     assert (found.executor, found.target, found.scenario) == ("hip", f"gfx942{FEATURES}", "ragged")
-    assert found.kernels == (artifact.plan.launches[0].spec.symbol(),)
+    assert found.kernels == tuple(launch.spec.symbol() for launch in artifact.plan.launches)
     assert 0 < found.largest_margin <= 1
     assert "median 3000.00 µs (5 % 1200.00, 95 % 4800.00), 5 launches on hip" in str(found)
     assert found.to_dict()["median_ms"] == 3.0
@@ -179,7 +182,7 @@ class Wrong(FakeDriver):
     """A device whose kernel leaves the first element of the outputs as it was."""
 
     def _run(self, function, grid, block, arguments):
-        place = function.usage.arguments[-6]
+        place = function.usage.arguments[-10]
         address = struct.unpack_from("<Q", arguments, place.offset)[0]
         kept = self.memory.at("", address)[:2].copy()
         super()._run(function, grid, block, arguments)
@@ -189,7 +192,7 @@ class Wrong(FakeDriver):
 def test_nothing_is_timed_where_an_output_is_wrong():
     fake, artifact, _ = taught("gfx942", Wrong)
     names = [one.name for one in artifact.plan.launches[0].spec.parameters()]
-    assert names[-6] == "lse"
+    assert names[-10] == "lse"
     with pytest.raises(NotTimedError, match=r"scenario ragged is wrong on hip, so nothing is timed: ") as caught:
         timed(fake)
     assert caught.value.report.status == "fail"

@@ -111,8 +111,8 @@ def rank(tmp_path, wanted):
 def test_a_rank_is_built_and_verified(tmp_path):
     one = rank(tmp_path, "DeepSeek-V3 on 8 ranks, 512 keys")
     built = json.loads(bench("--shapes", one, "--arch", "gfx942", "--mode", "build", "--json").stdout)
-    [kernel] = built["rows"][0]["kernels"]
-    assert built["status"] == "pass" and kernel["scratch_ops"] == 0
+    assert built["status"] == "pass"
+    assert [kernel["scratch_ops"] for kernel in built["rows"][0]["kernels"]] == [0, 0]
     done = bench("--shapes", one, "--arch", "gfx942", "--mode", "verify", "--scenario", "ragged", "--json")
     verified = json.loads(done.stdout)
     [row] = verified["rows"]

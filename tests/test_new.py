@@ -107,8 +107,8 @@ def test_mla_decode_runs_on_an_arch_that_it_has_never_seen(answered) -> None:
     """Waves of 32, atoms of 16x8x16 whose operands part k differently, no views in hardware: through the toolkit."""
     report = answered("verify", "mla", "--arch", ARCH, "num_heads=48", *QUERY)
     assert (report["candidate"], report["arch"]) == ("mla.decode", ARCH) and len(report["scenarios"]) >= 18
-    [kernel] = report["kernels"]
-    assert (kernel["scratch_bytes"], kernel["workgroup_bytes"]) == (0, 24832)
+    kernels = [(kernel["scratch_bytes"], kernel["workgroup_bytes"]) for kernel in report["kernels"]]
+    assert kernels == [(0, 24832), (0, 0)]
 
 
 WRONG_PLACES = """

@@ -15,6 +15,7 @@ from kinfolk.plan import Offsets, PageIds
 from kinfolk.refusal import unmet
 from kinfolk.usage import Usage
 from kinfolk_mla.combine.plan import combine_spec
+from kinfolk_mla.combine.spec import MlaCombineSpec
 from kinfolk_mla.decode import limits as decode_limits
 from kinfolk_mla.decode.candidate import DECODE
 from kinfolk_mla.decode.limits import CAPABILITY, HEADS, workgroup_bytes
@@ -133,15 +134,16 @@ def narrow_arch(**changes):
 def test_an_arch_of_narrow_waves_and_atoms_is_served_by_specs_of_their_own():
     """Twice as many workgroups, each of half as many heads; every spec of the space is valid there and nowhere else."""
     narrow = narrow_arch()
-    space = list(decode_specs(narrow, "llvm22"))
+    *space, last = decode_specs(narrow, "llvm22")
+    assert kinfolk_validate_spec(last, narrow) == ()
     assert {type(spec) for spec in space} == {MlaNarrowDecodeSpec} and [spec.num_heads for spec in space] == list(HEADS)
     assert all(unmet(NARROW_LIMITS, spec, narrow, "p") == () for spec in space)
-    assert not {spec.identity() for spec in space} & {spec.identity() for spec in decode_specs(arch(), "llvm22")}
+    assert not set(space) & set(decode_specs(arch(), "llvm22"))
     codes = [refusal.code for refusal in unmet(NARROW_LIMITS, space[0], arch(), "p")]
     assert codes == ["mla.decode.spec.atom", "mla.decode.spec.wave_size"]
     for each, grid, block in ((arch(), (2, 3, 1), 256), (narrow, (4, 3, 1), 128)):
-        plan = decode_plan(request(), each)
-        assert [(plan.grid(launch), launch.block) for launch in plan.launches] == [(grid, block)]
+        plan = attrs.evolve(decode_plan(request(), each), facts=each.facts)
+        assert [(plan.grid(launch), launch.block) for launch in plan.launches] == [(grid, block), ((0, 0, 0), 128)]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_an_arch_of_narrow_waves_and_atoms_is_served_by_specs_of_their_own():
 )
 def test_an_arch_that_has_one_of_the_two_alone_is_refused_for_the_other(changes, codes):
     half = narrow_arch(**changes)
-    [kind] = {type(spec) for spec in decode_specs(half, "llvm22")}
+    [kind] = {type(spec) for spec in decode_specs(half, "llvm22")} - {MlaCombineSpec}
     refusals = unmet(decode_limits.SPEC_LIMITS[kind], decode_spec(16, kind=kind), half, "p")
     assert kind is MlaDecodeSpec
     assert [refusal.code.removeprefix("mla.decode.spec.") for refusal in refusals] == codes
