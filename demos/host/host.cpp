@@ -87,7 +87,6 @@ kinfolk::Tensors allocated(const Step& step, Driver& driver) {
     for (const std::int64_t extent : shape) elements *= extent;
     const std::uint64_t address = driver.allocate(4 * elements);
     tensors[name] = {address, dtype_of(name), shape, kinfolk::Tensor::contiguous(shape)};
-    std::cout << "tensor " << name << " " << address << "\n";
   }
   return tensors;
 }
@@ -97,7 +96,11 @@ void run(const kinfolk::Bundle& bundle, const Step& step, Driver& driver, std::v
   std::cout << "step " << request.text() << "\n";
   try {
     const kinfolk::Plan plan = bundle.dispatch(request);
-    for (const kinfolk::Launch& launch : plan.bind(allocated(step, driver))) {
+    kinfolk::Tensors tensors = allocated(step, driver);
+    tensors.merge(plan.workspace(driver.allocate(plan.workspace_bytes())));
+    for (const auto& [name, tensor] : tensors) std::cout << "tensor " << name << " " << tensor.address << "\n";
+    for (const kinfolk::Launch& launch : plan.bind(tensors)) {
+      if (launch.grid[0] == 0) continue;  // its condition does not hold
       const std::string& symbol = launch.kernel->symbol;
       if (std::find(loaded.begin(), loaded.end(), symbol) == loaded.end()) {
         driver.load(bundle.code(*launch.kernel), symbol);

@@ -228,6 +228,27 @@ class Plan {
     return data_->workspace_bytes.integer(Scope{&request_.values(), &tensors});
   }
 
+  /// All workspaces by name, one after the other in one block of `workspace_bytes` at an address that is aligned for
+  /// each: what a host adds to its own tensors.
+  Tensors workspace(std::uint64_t address, const Geometries& tensors = {}) const {
+    const Scope scope{&request_.values(), &tensors};
+    std::int64_t step = 1;
+    for (const auto& binding : data_->bindings) {
+      if (binding.role == "workspace") step = std::max(step, binding.alignment);
+    }
+    Tensors found;
+    for (const auto& binding : data_->bindings) {
+      if (binding.role != "workspace") continue;
+      Tensor held{address, binding.dtype, {}, {}};
+      for (const auto& axis : binding.shape) held.shape.push_back(axis.extent.integer(scope));
+      for (const auto& each : binding.strides) held.strides.push_back(each.integer(scope));
+      const std::int64_t bytes = binding.minimum_bytes.integer(scope);
+      address += static_cast<std::uint64_t>((bytes + step - 1) / step * step);
+      found.emplace(binding.name, std::move(held));
+    }
+    return found;
+  }
+
   /// The least bytes of one binding's memory; throws for a name that is none.
   std::int64_t minimum_bytes(const std::string& name, const Geometries& tensors = {}) const {
     for (const auto& binding : data_->bindings) {
