@@ -142,8 +142,9 @@ def time_request(
     inputs: Mapping[str, Any] = {name: timed.array(value) for name, value in chosen.inputs().items()}
     bound = bind(artifact, inputs, made, composition=composition)
     times = _times(timed, timed.capture(bound), timed.flusher(flush_bytes), warm_up, launches)
+    ran = [launch for launch in bound.plan.launches if 0 not in bound.plan.grid(launch, bound.tensors)]
     return Timing(
-        kernels=tuple(launch.spec.symbol() for launch in artifact.plan.launches),
+        kernels=tuple(launch.spec.symbol() for launch in ran),
         executor=made.name,
         target=made.target or "",
         scenario=chosen.name,
