@@ -26,6 +26,8 @@ ID_EDGES: Final = (2**15, 2**16, 2**23, 2**24)
 """Where an id of 16 and of 24 bits (the narrow multiplier of many GPUs) turns its sign, and where it ends."""
 OFFSET_EDGES: Final = (2**31, 2**32)
 GIB: Final = 2**30
+LARGEST: Final = 768 * GIB
+"""No latent cache is larger; where pages are, ids end below the last edge."""
 SEQUENCES: Final = 5
 SPARE_SLOTS: Final = 2
 """Columns between the rows of a table, which are no part of it."""
@@ -65,12 +67,14 @@ def address_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
     """Return the scenarios of a decode request that are about addresses; none where no sequence has a query."""
     if request.max_seqlen_q != 1 or not request.absorbed_query:
         return ()
-    small, large, ids = _pages_of(request, 2 * GIB), _pages_of(request, 5 * GIB), max(ID_EDGES) + 1
+    small, large = _pages_of(request, 2 * GIB), _pages_of(request, 5 * GIB)
+    ids = min(max(ID_EDGES) + 1, _pages_of(request, LARGEST))
+    reached = ", ".join(f"2^{edge.bit_length() - 1}" for edge in ID_EDGES if edge < ids)
     offsets = "on both sides of each multiple of 2 GiB and 2^31 elements"
     return (
         _scenario(request, "address_2gib", f"a latent cache of 2 GiB, pages {offsets}", small),
         _scenario(request, "address_5gib", f"a latent cache of 5 GiB, pages {offsets}", large),
-        _scenario(request, "address_ids", "page ids on both sides of 2^15, 2^16, 2^23 and 2^24", ids),
+        _scenario(request, "address_ids", f"page ids on both sides of {reached}", ids),
         _scenario(request, "address_dead_slots", "ids of all kinds past a sequence's pages", large, _kill, DEAD_SLOTS),
         _scenario(request, "address_bad_ids", "ids outside a large cache in slots in use", large, _misname),
         _scenario(

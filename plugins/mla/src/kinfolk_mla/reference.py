@@ -28,6 +28,9 @@ what f32 takes of huge scores (`tolerances`).
 DEVIATIONS: Final = 5.0
 """n roundings in a sum exceed 5 sqrt(n) u times the sum of magnitudes with a chance below 2 exp(-5^2 / 2) = 8e-6."""
 
+TILE_KEYS: Final = 16
+"""An accumulator is rescaled once for so many keys at most, or once a page where pages are smaller."""
+
 SCORE_ROUNDINGS: Final = 8
 """Roundings from a raw score to its weight: scale, scale * log2 e, difference, product, exp2, hardware errors."""
 
@@ -176,7 +179,7 @@ def score_error(request: MlaRequest, found: Attention) -> Floats:
 
 def summed_terms(request: MlaRequest, num_keys: int) -> int:
     """Return how many roundings of f32 a weight's normalisation and its accumulator take, at most."""
-    return 2 * num_keys + 3 * -(-num_keys // request.page_size) + 4
+    return 2 * num_keys + 3 * -(-num_keys // min(request.page_size, TILE_KEYS)) + 4
 
 
 def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Floats, Floats]:
@@ -185,7 +188,7 @@ def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Fl
     A raw score is a sum of latent + rope exact products in f32, and a few roundings more on its way to a weight: it
     errs by e = (latent + rope + 8) u_f32 * spread, in natural-log units, and so does each weight, relatively; to first
     order LSE errs by e as well. A weight's normalisation errs by 2 e + n u_f32 with n keys summed; an accumulator takes
-    one rescale per page at most, 3 roundings each. LSE adds n roundings of the sum, and is itself rounded at its own
+    one rescale per tile at most, 3 roundings each. LSE adds n roundings of the sum, and is itself rounded at its own
     size. The sum is one of weights before they are rounded to the cache's type, a rounding that LSE has no room for.
 
     A large scale makes scores, and what f32 rounds off them, larger than any fixed gate of LSE. Beside the gate are

@@ -119,10 +119,10 @@ class MlaSpec(Spec):
 class MlaDecodeSpec(MlaSpec):
     """A decode kernel over absorbed queries: one query per sequence, the keys of a segment in one walk over its pages.
 
-    One page is staged at a time; `num_heads` decides whether waves without heads exist. The schedule: how many units
-    before their use keys, parked queries and values are read, after how many units of the first product the order is
-    fenced, how many of a query's reads are parked in workgroup memory, and for how many workgroups per compute unit
-    registers are budgeted.
+    A tile of `page_size` keys, a page or a part of one, is staged at a time; `num_heads` decides whether waves without
+    heads exist. The schedule: how many units before their use keys, parked queries and values are read, after how many
+    units of the first product the order is fenced, how many of a query's reads are parked in workgroup memory, and for
+    how many workgroups per compute unit registers are budgeted.
     """
 
     heads_per_wave: ClassVar[int] = 16
@@ -133,6 +133,12 @@ class MlaDecodeSpec(MlaSpec):
     fence_every: int = attrs.field(validator=ExactInt(minimum=0))
     parked_query_reads: int = attrs.field(validator=ExactInt(minimum=0))
     workgroups_per_cu: int = attrs.field(validator=ExactInt(maximum=4))
+
+    most_shift: ClassVar[int] = 3
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return what the kernel takes: a page of the cache has 2^`page_shift` tiles."""
+        return (*super().parameters(), Parameter(name="page_shift", type=I32, minimum=0, maximum=self.most_shift))
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""

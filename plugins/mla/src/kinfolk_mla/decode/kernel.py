@@ -108,27 +108,27 @@ class DecodeLoop:
         page = self.keys.pages.resolve(state.following, tile + 1)
         following = self.keys.pages.lookup(tile + 2)
         loaded = self.keys.load(page)
-        accumulated = self._attend_if_any_head(query, state)
+        accumulated = self._attend_if_any_head(query, tile, state)
         control.barrier()
         self.keys.store(loaded)
         control.barrier()
         return TileState(page.rows, following, accumulated)
 
-    def _attend_if_any_head(self, query: Query, state: TileState) -> Accumulated:
+    def _attend_if_any_head(self, query: Query, tile: Value, state: TileState) -> Accumulated:
         if not self.work.geometry.idle_waves:
-            return self._attend(query, state)
-        return branch(self.work.wave_has_heads, lambda: self._attend(query, state), lambda: state.accumulated)
+            return self._attend(query, tile, state)
+        return branch(self.work.wave_has_heads, lambda: self._attend(query, tile, state), lambda: state.accumulated)
 
-    def _attend(self, query: Query, state: TileState) -> Accumulated:
+    def _attend(self, query: Query, tile: Value, state: TileState) -> Accumulated:
         spec = self.spec
         raw = self.scores.scores(query, spec)
-        scores, corrected = self._correct(state, raw)
+        scores, corrected = self._correct(tile, state, raw)
         row, weights = self.softmax.weights(corrected.row, scores)
         output = self.values.accumulate(weights, corrected.output, spec.value_read_ahead)
         return Accumulated(corrected.refused, row, output)
 
-    def _correct(self, state: TileState, scores: list[Value]) -> tuple[list[Value], Accumulated]:
-        """In the rare case, mask the scores past the sequence and raise the maximum.
+    def _correct(self, tile: Value, state: TileState, scores: list[Value]) -> tuple[list[Value], Accumulated]:
+        """In the rare case, mask the scores past the sequence and raise the maximum; count a page that is refused once.
 
         Whether it is the rare case needs no other lane's scores: some lane holds the one that exceeds.
         """
@@ -139,7 +139,7 @@ class DecodeLoop:
         def correct() -> tuple[list[Value], Accumulated]:
             masked = mask_scores(scores, self.scores.keys, state.valid)
             row, factor = self.softmax.raise_maximum(before.row, self.softmax.tile_maximum(masked))
-            refused = before.refused + convert.zext(state.valid.eq(0), to=I32)
+            refused = before.refused + convert.zext(state.valid.eq(0) & self.keys.pages.opens(tile), to=I32)
             return masked, Accumulated(refused, row, scale_accumulators(before.output, factor))
 
         return branch(lanes.any_lane(exceeds | partial), correct, lambda: (scores, before), cold=True)

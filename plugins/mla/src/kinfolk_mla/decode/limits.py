@@ -15,16 +15,20 @@ from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec
 STEP: Final = MlaDecodeSpec.heads_per_wave
 HEADS: Final = tuple(range(STEP, 129, STEP))
 LATENT_WIDTH, ROPE_WIDTH, PAGE_SIZE, DTYPE = 512, 64, 16, "bf16"
+PAGE_SIZES: Final = (16, 32, 64, 128)
+"""Pages of whole tiles, of which `PAGE_SIZE` is the smallest."""
 ATOM_TYPES: Final = ("bf16", "f16")
 MAX_I32: Final = 2**31 - 1
 _BELOW: Final = maximum(minimum(field("num_heads") // STEP * STEP, HEADS[-2]), HEADS[0])
 
 
-def capability(code: str, heads: Limit, pages_ahead: int = MlaDecodeSpec.pages_ahead) -> tuple[Limit, ...]:
+def capability(
+    code: str, heads: Limit, pages_ahead: int = MlaDecodeSpec.pages_ahead, page_sizes: tuple[int, ...] = (PAGE_SIZE,)
+) -> tuple[Limit, ...]:
     """Return what a request must meet for a candidate whose codes begin with `code`.
 
-    `heads` is its limit of heads; it names pages up to `pages_ahead` past a sequence's last. `causal` may be either: a
-    sequence's only query is its last token and sees every key.
+    `heads` is its limit of heads; it names tiles up to `pages_ahead` past a sequence's last, which lie in pages of
+    `page_sizes`. `causal` may be either: a sequence's only query is its last token and sees every key.
     """
     return (
         Limit(
@@ -44,7 +48,7 @@ def capability(code: str, heads: Limit, pages_ahead: int = MlaDecodeSpec.pages_a
             remedy="Decode one token per sequence and step.",
         ),
         heads,
-        *_row_limits(code),
+        *_row_limits(code, page_sizes),
         Limit(
             f"{code}.num_seqs",
             "cannot",
@@ -80,7 +84,7 @@ def capability(code: str, heads: Limit, pages_ahead: int = MlaDecodeSpec.pages_a
     )
 
 
-def _row_limits(code: str) -> tuple[Limit, ...]:
+def _row_limits(code: str, page_sizes: tuple[int, ...]) -> tuple[Limit, ...]:
     """Return the limits of what a key row and a page are."""
     return (
         Limit(
@@ -103,9 +107,11 @@ def _row_limits(code: str) -> tuple[Limit, ...]:
             f"{code}.page_size",
             "not_implemented",
             "page_size",
-            eq(field("page_size"), PAGE_SIZE),
-            because="a tile of keys is made of whole pages",
-            remedy=f"Re-page the cache to {PAGE_SIZE} keys a page.",
+            field("page_size").one_of(page_sizes),
+            because="a tile of keys is a page, or a part of one"
+            if len(page_sizes) > 1
+            else "a tile is made of whole pages",
+            remedy=f"Re-page the cache to {' or '.join(map(str, page_sizes))} keys a page.",
         ),
         Limit(
             f"{code}.dtype",
@@ -137,6 +143,7 @@ CAPABILITY: Final = capability(
         remedy="The nearest that run are {below} and {above}: pad the query, or divide its heads over requests.",
         suggestions={"below": _BELOW, "above": _BELOW + STEP},
     ),
+    page_sizes=PAGE_SIZES,
 )
 """What a request must meet."""
 

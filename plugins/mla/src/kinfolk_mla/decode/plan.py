@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from kinfolk.expr import Expr, ceil_div, field, stride
+from kinfolk.expr import Expr, ceil_div, const, eq, field, select, stride
 from kinfolk.matrix import atom_fact
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Offsets, PageIds, Plan
 from kinfolk_mla.combine.plan import combine_spec
-from kinfolk_mla.decode.limits import DTYPE, HEADS, LATENT_WIDTH, PAGE_SIZE, ROPE_WIDTH
+from kinfolk_mla.decode.limits import DTYPE, HEADS, LATENT_WIDTH, PAGE_SIZE, PAGE_SIZES, ROPE_WIDTH
 from kinfolk_mla.decode.segments import Segments
 from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec, MlaSpec
 
@@ -101,11 +101,17 @@ def decode_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
 def decode_plan(request: MlaRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup per segment, sequence and up to 64 heads; the combine."""
     spec = decode_spec(request.num_heads, schedule_for(arch), kind_for(arch))
-    return plan_of(request, spec, Segments.of(spec, spec.workgroups_per_cu), arch)
+    shift = Argument("page_shift", "i32", PAGE_SHIFT)
+    return plan_of(request, spec, Segments.of(spec, spec.workgroups_per_cu), arch, (shift,))
 
 
-def plan_of(request: MlaRequest, spec: MlaSpec, segments: Segments, arch: Arch) -> Plan:
-    """Return the plan that launches a decode kernel and, where there are several segments, the combine kernel."""
+def plan_of(
+    request: MlaRequest, spec: MlaSpec, segments: Segments, arch: Arch, more: tuple[Argument, ...] = ()
+) -> Plan:
+    """Return the plan that launches a decode kernel and, where there are several segments, the combine kernel.
+
+    `more` are the arguments that this kernel takes after those of all.
+    """
     last = combine_spec()
     heads = spec.head_waves * spec.heads_per_wave
     return Plan(
@@ -115,7 +121,7 @@ def plan_of(request: MlaRequest, spec: MlaSpec, segments: Segments, arch: Arch) 
                 spec=spec,
                 grid=(ceil_div(field("num_heads"), heads), field("num_seqs"), segments.count),
                 block=spec.waves * arch.wave_size,
-                arguments=(*ARGUMENTS, *_split_arguments(segments)),
+                arguments=(*ARGUMENTS, *_split_arguments(segments), *more),
             ),
             Launch(
                 spec=last,
@@ -260,6 +266,17 @@ ARGUMENTS: Final = (
     Argument("total_q", "i32", field("total_q")),
     Argument("max_seqlen_k", "i32", field("max_seqlen_k")),
 )
+
+
+def _page_shift() -> Expr:
+    """Return the power of two that a page has tiles."""
+    found: Expr = const(0)
+    for size in PAGE_SIZES[1:]:
+        found = select(eq(field("page_size"), size), (size // PAGE_SIZE).bit_length() - 1, found)
+    return found
+
+
+PAGE_SHIFT: Final = _page_shift()
 
 CONTENTS: Final = (
     Offsets(tensor="cu_seqlens_q", count=field("num_seqs"), max_step=field("max_seqlen_q"), last=field("total_q")),

@@ -8,7 +8,7 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, convert, lanes, memory
 from kinfolk.ir.types import I32, I64
 from kinfolk.ir.value import Value
-from kinfolk.tile.paging import PageTable
+from kinfolk.tile.paging import PageTable, Parts
 from kinfolk_mla.decode.geometry import Geometry
 
 
@@ -34,6 +34,7 @@ class Arguments:
     part_ml: Value
     num_segments: Value
     segment_pages: Value
+    page_shift: Value | None = None
 
 
 @attrs.frozen(eq=False)
@@ -103,14 +104,16 @@ class Work:
         return own & self.group.eq(0) if self.geometry.spec.key_groups > 1 else own
 
     def pages(self) -> PageTable:
-        """Return the segment's page table."""
+        """Return the segment's page table: of slots from its first on, or with pages that may reach into others."""
+        table, shift = self.arguments.block_table, self.arguments.page_shift
         return PageTable.of_sequence(
-            memory.offset(self.arguments.block_table, self.first_page),
+            memory.offset(table, self.first_page) if shift is None else table,
             self.arguments.block_table_stride,
             self.sequence,
             length=self.length,
             page_size=self.geometry.spec.page_size,
             num_pages=self.arguments.num_pages,
+            parts=None if shift is None else Parts(shift, self.first_page),
         )
 
     def rows_of_token(self, tensor: Value, width: int) -> Value:
