@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import memory
-from kinfolk.ir.types import BF16, I32
-from kinfolk.tile.paging import PageTable
+from kinfolk.ir.ops import convert, memory
+from kinfolk.ir.types import BF16, I32, I64
+from kinfolk.tile.paging import PageTable, Parts
 
 PAGE, PAGES = 16, 10
 
@@ -88,3 +88,64 @@ def test_a_page_lets_its_own_rows_through(evaluate, global_memory, per_lane_inpu
     expected = np.where(lane < 5 * width, start + lane + 1, 0)
     assert np.array_equal(found[:, 0], expected)
     assert set(cache.reads) == set(range(start, start + 5 * width))
+
+
+def part_of(evaluate, global_memory, ids, length, tile, *, shift, first=0):
+    """Return (number, rows, whether it opens its page) of a tile in pages of 2^shift tiles, and the table."""
+    table = global_memory(I32, np.array(ids, np.int32).view(np.uint32))
+
+    def body(pointer, rows, number, pages, power, begin):
+        zero = constant(0, I32)
+        parts = Parts(power, begin)
+        pages_of = PageTable.of_sequence(pointer, zero, zero, length=rows, page_size=PAGE, num_pages=pages, parts=parts)
+        page = pages_of.resolve(pages_of.lookup(number), number)
+        return [convert.trunc(page.identifier, to=I32), page.rows, convert.zext(pages_of.opens(number), to=I32)]
+
+    result = evaluate(body, table, length, tile, PAGES, shift, first)
+    return tuple(int(result.integers(index)[0]) for index in range(3)), table
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2, 3])
+@pytest.mark.parametrize("first", [0, 1, 5])
+def test_a_part_of_a_page_is_a_small_page_of_the_same_memory(evaluate, global_memory, shift, first):
+    """Told by division: tile t of a sequence is part (first + t) mod n of the page in slot (first + t) div n."""
+    ids, parts, length = [7, 3, 9, 2, 8, 1, 5, 6, 4, 0], 2**shift, 70
+    for tile in range(5):
+        slot, place = divmod(first + tile, parts)
+        (number, rows, opens), table = part_of(evaluate, global_memory, ids, length, tile, shift=shift, first=first)
+        assert (number, rows) == (ids[slot] * parts + place, min(PAGE, length - tile * PAGE))
+        assert opens == (place == 0) and set(table.reads) == {slot}
+
+
+@pytest.mark.parametrize(("length", "last"), [(1, 0), (64, 0), (65, 1), (128, 1), (129, 2)])
+def test_no_slot_past_the_last_part_is_read(evaluate, global_memory, length, last):
+    """A tight table of ids outside the cache: of its slots, those in use are looked up and no other."""
+    slots = last + 1
+    for slot, read in ((last, True), (slots, False)):
+        found, table = part_of(evaluate, global_memory, [-1] * slots, length, slot * 4, shift=2)
+        assert found[:2] == (0, 0) and bool(table.reads) is read
+
+
+def test_a_sequence_without_rows_reads_no_slot(evaluate, global_memory):
+    for first in (0, 3):
+        found, table = part_of(evaluate, global_memory, [5], 0, 0, shift=2, first=first)
+        assert found[1] == 0 and not table.reads
+
+
+def test_the_last_part_of_the_largest_page_id_is_numbered_past_32_bits(evaluate, global_memory):
+    """Three tiles of eight in a page whose id takes 31 bits: the number is compared whole, in two halves."""
+    table = global_memory(I32, np.array([2**31 - 2], np.uint32))
+
+    def body(pointer, pages):
+        zero = constant(0, I32)
+        parts = Parts(constant(3, I32), zero)
+        pages_of = PageTable.of_sequence(
+            pointer, zero, zero, length=constant(128, I32), page_size=PAGE, num_pages=pages, parts=parts
+        )
+        tile = constant(7, I32)
+        number = pages_of.resolve(pages_of.lookup(tile), tile).identifier
+        return [convert.trunc(number, to=I32), convert.trunc(number >> constant(32, I64), to=I32)]
+
+    result = evaluate(body, table, 2**31 - 1)
+    low, high = (int(result.integers(index)[0]) & 0xFFFFFFFF for index in range(2))
+    assert high << 32 | low == (2**31 - 2) * 8 + 7
