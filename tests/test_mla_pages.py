@@ -30,9 +30,9 @@ Patch = pytest.MonkeyPatch
 LARGER = PAGE_SIZES[1:]
 
 
-def asked(page_size: int) -> MlaRequest:
+def asked(page_size: int, num_seg: int = 1) -> MlaRequest:
     fields: dict[str, Any] = {"num_heads": 16, "num_seqs": 6, "total_q": 6, "max_seqlen_q": 1, "max_seqlen_k": 300}
-    fields |= {"absorbed_query": True, "page_size": page_size, "candidate": "mla.decode"}
+    fields |= {"absorbed_query": True, "page_size": page_size, "candidate": "mla.decode", "num_seg": num_seg}
     return MlaRequest(**fields, **MlaRequest.cli_defaults(fields))
 
 
@@ -82,6 +82,16 @@ def test_every_scenario_passes_on_the_largest() -> None:
         assert report.status == "pass", [str(finding) for finding in report.findings]
 
 
+@pytest.mark.parametrize("num_seg", [2, 7, 16])
+@pytest.mark.parametrize("name", ["ragged", "bad_pages", "address_table"])
+def test_segments_that_begin_inside_a_page_are_right(num_seg: int, name: str) -> None:
+    """300 keys are 19 tiles: of 10, 3 and 2 tiles a segment, in pages of 8, most begin inside a page."""
+    composition, request = compose("mla", "gfx942"), asked(128, num_seg)
+    [scenario] = [each for each in composition.scenarios(request) if each.name == name]
+    report = run_scenario(composition, artifact_of(composition, request), scenario, runners_of(order_seeds=(0,)))
+    assert report.status == "pass", [str(finding) for finding in report.findings]
+
+
 def test_all_pages_are_one_kernel(composition: Composition) -> None:
     specs = {dispatch(asked(size), composition.arch.name).launches[0].spec for size in PAGE_SIZES}
     assert len(specs) == 1
@@ -128,10 +138,9 @@ def test_a_planted_fault_is_told(
     composition = compose("mla", "gfx942")
     plant(monkeypatch)
     request = asked(64)
-    plan = dispatch(request, composition.arch.name)
-    kernel = composition.emit(plan.launches[0].spec)
     artifact = artifact_of(composition, request)
-    faulty = attrs.evolve(artifact, kernels=tuple(attrs.evolve(each, kernel=kernel) for each in artifact.kernels))
+    emitted = tuple(attrs.evolve(each, kernel=composition.emit(each.spec)) for each in artifact.kernels)
+    faulty = attrs.evolve(artifact, kernels=emitted)
     report = run_scenario(composition, faulty, scenario_of(composition, 64, name), runners_of(order_seeds=(0,)))
     assert report.status == "fail"
     assert codes & {finding.code for finding in report.findings}, [str(each) for each in report.findings]

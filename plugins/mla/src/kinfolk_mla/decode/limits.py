@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kinfolk.expr import Expr, all_of, any_of, ceil_div, const, eq, fact, field, maximum, minimum, ne, select
+from kinfolk.fields import listing
 from kinfolk.ir.types import SCALARS
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
@@ -110,8 +111,8 @@ def _row_limits(code: str, page_sizes: tuple[int, ...]) -> tuple[Limit, ...]:
             field("page_size").one_of(page_sizes),
             because="a tile of keys is a page, or a part of one"
             if len(page_sizes) > 1
-            else "a tile is made of whole pages",
-            remedy=f"Re-page the cache to {' or '.join(map(str, page_sizes))} keys a page.",
+            else "a tile of keys is made of whole pages",
+            remedy=f"Re-page the cache to {listing(page_sizes)} keys a page.",
         ),
         Limit(
             f"{code}.dtype",
