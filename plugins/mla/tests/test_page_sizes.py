@@ -4,7 +4,9 @@ import pytest
 from mla_requests import asking
 from mla_toy_arch import arch
 
+from kinfolk.expr import Scope
 from kinfolk_mla.decode.candidate import DECODE
+from kinfolk_mla.decode.plan import decode_plan
 from kinfolk_mla.wide.plan import GROUPED, PIPELINED
 
 SERVED = {"mla.decode": (16, 32, 64, 128), "mla.grouped": (16,), "mla.pipelined": (16,)}
@@ -23,3 +25,13 @@ def test_a_page_size_is_served_or_refused_by_name(candidate, page_size):
         [refusal] = found
         assert (refusal.code, refusal.value) == (f"{candidate.name}.page_size", page_size)
         assert all(str(size) in refusal.limit and str(size) in refusal.remedy for size in SERVED[candidate.name])
+
+
+@pytest.mark.parametrize(("page_size", "shift"), [(16, 0), (32, 1), (64, 2), (128, 3)])
+def test_a_kernel_is_passed_how_many_tiles_a_page_has(page_size, shift):
+    request = asking(num_heads=32, num_seqs=2, max_seqlen_k=100)(page_size=page_size)
+    plan = decode_plan(request, arch())
+    [argument] = [each for each in plan.launches[0].arguments if each.name == "page_shift"]
+    assert argument.value.integer(Scope(request=request)) == shift
+    [parameter] = [each for each in plan.launches[0].spec.parameters() if each.name == "page_shift"]
+    assert (parameter.minimum, parameter.maximum) == (0, 3)

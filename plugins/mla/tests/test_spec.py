@@ -34,6 +34,7 @@ def test_the_kernel_takes_what_it_reads_and_nothing_else():
         ("part_ml", "!core.ptr<f32, global>", "write", 8),
         ("num_segments", "i32", "read", 0),
         ("segment_pages", "i32", "read", 0),
+        ("page_shift", "i32", "read", 0),
     ]
 
 
