@@ -100,7 +100,8 @@ def page_product(product: Callable[[Value, int], Value]) -> Callable[[Patch], No
 
     def plant(patch: Patch) -> None:
         def view(self: paging.Page, cache: Value, row_elements: int, page_size: int) -> Value:
-            pointer = memory.offset(cache, product(self.identifier, page_size * row_elements))
+            page = convert.trunc(self.identifier, to=I32)  # a page is one tile here, so its number is its id
+            pointer = memory.offset(cache, product(page, page_size * row_elements))
             return memory.bound(pointer, self.rows * row_elements)
 
         patch.setattr(paging.Page, "view", view)
@@ -315,6 +316,7 @@ def arguments_of_one_key(artifact: Artifact, *, token: int = 0, sequence: int = 
         "part_ml": np.zeros(0, np.float32),
         "num_segments": 1,
         "segment_pages": 1,
+        "page_shift": 0,
     }
 
 

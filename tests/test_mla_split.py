@@ -129,6 +129,7 @@ def test_a_segment_without_keys_reads_nothing_and_writes_two_numbers() -> None:
         "part_ml": np.full((*rows, 2), 7, np.float32),
         "num_segments": 2,
         "segment_pages": 2,
+        "page_shift": 0,
     }
     emitted = composition.emit(artifact.plan.launches[0].spec)
     Simulator().launch(emitted, (1, 1, 2), arguments)

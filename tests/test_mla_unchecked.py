@@ -72,6 +72,7 @@ def arguments_of(request: MlaRequest, scenario: str, **changed: list[int]) -> di
         "part_ml": np.zeros(0, np.float32),
         "num_segments": 1,
         "segment_pages": -(-request.max_seqlen_k // request.page_size),
+        "page_shift": 0,
     }
     return inputs | {"block_table": table} | outputs | values
 
