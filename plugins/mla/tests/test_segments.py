@@ -120,9 +120,9 @@ def planned(request):
 @pytest.mark.parametrize(
     "changes, told",
     [
-        ({"num_seg": 7}, "7 segments of 293 pages, as num_seg asks"),
-        ({}, "64 segments of 32 pages: more would have fewer than 32 tiles each"),
-        ({"num_cus": 8}, "8 segments of 256 pages: with them 2 workgroups become as many as fill 8 compute units"),
+        ({"num_seg": 7}, "7 segments of 4688 keys, as num_seg asks"),
+        ({}, "64 segments of 512 keys: more would have fewer than 32 tiles each"),
+        ({"num_cus": 8}, "8 segments of 4096 keys: with them 2 workgroups become as many as fill 8 compute units"),
         ({"sequences": 200}, "one segment: 400 workgroups leave no room for as many again on 304 compute units"),
         ({"keys": 1000}, "one segment: two would have fewer than 32 tiles each"),
         ({"keys": 0, "sequences": 9999}, "one segment: 19998 workgroups leave no room for as many again"),

@@ -23,8 +23,8 @@ LEAST_TILES: Final = 32
 class Segments:
     """How the keys of the longest sequence are divided among the kernels of a spec.
 
-    `count` segments of `pages` pages each; `fill` is how many would fill the `units` compute units beside the
-    `workgroups` that are there without any, `tiles` how many tiles there are.
+    `count` segments of `pages` pages as the kernel counts them, `keys` keys each; `fill` is how many would fill the
+    `units` compute units, with the `workgroups` that are there without any, `tiles` how many tiles there are.
     """
 
     units: Expr
@@ -33,6 +33,7 @@ class Segments:
     tiles: Expr
     count: Expr
     pages: Expr
+    keys: Expr
 
     @classmethod
     def of(cls, spec: MlaSpec, workgroups_per_cu: int) -> Segments:
@@ -45,7 +46,8 @@ class Segments:
         count = select(field("num_seg") > 0, field("num_seg"), own)
         rounds = ceil_div(field("max_seqlen_k"), spec.tile_keys * spec.key_groups)
         pages = ceil_div(rounds, count) * (spec.tile_pages * spec.key_groups)
-        return cls(units=units, workgroups=workgroups, fill=fill, tiles=tiles, count=count, pages=pages)
+        keys = pages * spec.page_size
+        return cls(units=units, workgroups=workgroups, fill=fill, tiles=tiles, count=count, pages=pages, keys=keys)
 
     @property
     def are_several(self) -> Expr:
@@ -61,8 +63,8 @@ class Segments:
         """Return how many segments there are and why, for people: one of these holds."""
         asked, several = field("num_seg") > 0, self.are_several
         fills = self.tiles // LEAST_TILES >= self.fill
-        numbers = {"count": self.count, "pages": self.pages, "units": self.units, "workgroups": self.workgroups}
-        each = "segments of {pages} pages"
+        numbers = {"count": self.count, "keys": self.keys, "units": self.units, "workgroups": self.workgroups}
+        each = "segments of {keys} keys"
         return (
             Remark(f"{{count}} {each}, as num_seg asks", asked, numbers),
             Remark(
