@@ -42,8 +42,8 @@ class Segments:
         workgroups = ceil_div(field("num_heads"), spec.head_waves * spec.heads_per_wave) * field("num_seqs")
         fill = (units * workgroups_per_cu if workgroups_per_cu > 1 else units) // workgroups
         tiles = ceil_div(field("max_seqlen_k"), spec.tile_keys)
-        own = maximum(minimum(fill, tiles // LEAST_TILES, fact("max_grid_z")), 1)
-        count = select(field("num_seg") > 0, field("num_seg"), own)
+        own = minimum(fill, tiles // LEAST_TILES, fact("max_grid_z"))
+        count = maximum(select(field("num_seg") > 0, field("num_seg"), own), 1)
         rounds = ceil_div(field("max_seqlen_k"), spec.tile_keys * spec.key_groups)
         pages = ceil_div(rounds, count) * (spec.tile_pages * spec.key_groups)
         keys = pages * spec.page_size
