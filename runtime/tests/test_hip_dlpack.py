@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
+import attrs
 import ml_dtypes
 import numpy as np
 import pytest
@@ -84,6 +85,18 @@ def test_memory_lives_as_long_as_whoever_took_it():
     del array, capsule  # nobody took it
     gc.collect()
     assert alive() is None
+
+
+def test_a_capsule_may_end_while_an_error_is_raised(reference64):
+    """numpy does not take what lies on a device, says so, and holds on to nothing."""
+    device = OnDevice(reference64)
+    held = device.executor.array(np.zeros(3, np.float32))
+    for _ in range(3):
+        with pytest.raises(Exception, match="Unsupported device in DLTensor"):
+            np.from_dlpack(held)
+    del held
+    gc.collect()
+    assert device.fake.leaks() == {}
 
 
 @pytest.mark.parametrize(
@@ -166,6 +179,8 @@ def test_a_consumer_that_names_no_stream_is_on_the_null_stream(reference64):
         waits.append(device.fake.count("hipStreamWaitEvent") - before)
     assert waits == [0, 0, 1, 1]
     assert described(held.__dlpack__(max_version=(1, 0), dl_device=(ROCM, 0), copy=False)).shape == (3,)
+    with pytest.raises(BufferError, match="read-only, which a capsule of this form cannot say"):
+        attrs.evolve(held, readonly=True).__dlpack__()
     for asked in ({"copy": True}, {"dl_device": (CPU, 0)}):
         with pytest.raises(BufferError, match="nothing is copied"):
             held.__dlpack__(**asked)

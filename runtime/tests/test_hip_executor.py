@@ -261,7 +261,7 @@ OTHER_CALLS = {
     "hipEventSynchronize": event_times,
     "hipEventElapsedTime": event_times,
     "hipEventDestroy": event_times,
-    "hipStreamWaitEvent": lambda executor: executor.memory.order(0, 0),
+    "hipStreamWaitEvent": lambda executor: executor.device.order(0, 0),
     "hipStreamSynchronize": lambda executor: executor.synchronize(),
 }
 

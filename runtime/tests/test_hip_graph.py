@@ -52,6 +52,9 @@ def test_a_graph_keeps_its_workspace_alive(device):
     assert (given["out"] == expected(given)).all()
     assert device.fake.leaks() == {"allocations": 1, "graphs": 1}
     captured.free()
+    with pytest.raises(BindError, match=r"graph of gather_.* was let go of by free\(\)\. Capture it again"):
+        captured()
+    assert device.fake.count("hipGraphLaunch") == 1
     del captured
     gc.collect()
     assert device.fake.leaks() == {}
@@ -116,6 +119,21 @@ def test_memory_let_go_of_during_a_capture_is_freed_after_it(device):
     assert device.fake.end_capture(stream).operations == []
     device.executor.memory.uploaded(np.zeros(4, np.float32))
     assert device.fake.count("hipFreeAsync") == 2
+
+
+@pytest.mark.parametrize("call", ["hipGraphDestroy", "hipStreamDestroy"])
+def test_a_graph_is_there_whatever_cannot_be_let_go_of(device, call, caplog):
+    given = given_everything()
+    bound = device.bind(device.adopted(given))
+    device.fake.fail(call)
+    captured = capture(bound)
+    assert f"{call} failed" in caplog.text
+    captured()
+    device.executor.synchronize()
+    assert (given["out"] == expected(given)).all()
+    del captured
+    gc.collect()
+    assert device.fake.leaks() == {{"hipGraphDestroy": "graphs", "hipStreamDestroy": "streams"}[call]: 1}
 
 
 CALLS = ["hipStreamCreateWithFlags", "hipStreamBeginCapture", "hipModuleLaunchKernel", "hipMemsetAsync"]

@@ -72,7 +72,15 @@ class Bound:
         """Run every launch in order and return the outputs: arrays, or what was passed for them."""
         if self.check_contents:
             self.look_into_contents()
-        self._passed.update(self.memory.begin(self.plan, self.tensors, self.supplied))
+        try:
+            self._passed.update(self.memory.begin(self.plan, self.tensors, self.supplied))
+            self._launch()
+            return self.memory.finish(self.plan, self.tensors)
+        except BaseException:
+            self.memory.abandon(self.tensors)
+            raise
+
+    def _launch(self) -> None:
         for launch, bound in zip(self.plan.launches, self._kernels, strict=True):
             grid = self.plan.grid(launch, self.tensors)
             if 0 not in grid:
@@ -84,7 +92,6 @@ class Bound:
                     image=bound.image,
                 )
                 run_contained(self.executor, work)
-        return self.memory.finish(self.plan, self.tensors)
 
     def look_into_contents(self) -> None:
         """Raise BindError where index tensors would lead a kernel astray; waits for what writes them."""

@@ -94,10 +94,13 @@ class DeviceArray:
     ) -> Any:
         """Return a DLPack capsule of the form before version 1, which every consumer reads; it keeps the memory alive.
 
-        `stream` is where the consumer will use it. Raises BufferError where a copy or another device is asked for.
+        `stream` is where the consumer will use it. Raises BufferError where a copy or another device is asked for, and
+        for an array that is read-only, which that form cannot say.
         """
         if copy or dl_device not in (None, self.__dlpack_device__()):
             raise BufferError(f"device {self.device} is where this array lies, and nothing is copied. Copy it there")
+        if self.readonly:
+            raise BufferError("this device array is read-only, which a capsule of this form cannot say. Copy it")
         if self.export is None:
             raise BufferError("this device array cannot be exported: nobody said how")
         return self.export(self, stream)

@@ -43,6 +43,10 @@ class Memory(Protocol):
         """Return the outputs of a call by name, as the caller holds them."""
         ...
 
+    def abandon(self, tensors: Mapping[str, Tensor]) -> None:
+        """See to it that nothing reaches arrays of this host any more, after a call that failed on its way."""
+        ...
+
     def release(self, held: Tensor) -> None:
         """Give back memory that `taken` or `allocated` took, where nothing was bound to it."""
         ...
@@ -88,6 +92,9 @@ class HostMemory:
     def finish(self, plan: Plan, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return the outputs' arrays."""
         return {name: tensors[name].array for name in plan.outputs}
+
+    def abandon(self, tensors: Mapping[str, Tensor]) -> None:
+        """Do nothing: launches are run to their end."""
 
     def release(self, held: Tensor) -> None:
         """Do nothing: arrays are freed with their last reference."""

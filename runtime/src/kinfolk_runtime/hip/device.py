@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import weakref
-from collections.abc import Generator, Mapping
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -19,12 +21,18 @@ from kinfolk_runtime.image import Image
 log: Final = logging.getLogger(__name__)
 FACTS: Final = ("compute_units", "lds_bytes", "wave_size", "max_workgroup_size")
 """What a device says of itself that an arch declares as well."""
+STREAM_IS_GONE: Final = ("hipErrorInvalidHandle", "hipErrorInvalidResourceHandle", "hipErrorContextIsDestroyed")
+"""What HIP says of a stream that was destroyed, whose work is done then."""
+_OPENING: Final = threading.Lock()
 MOST_THREADS: Final = 2**32 - 1
 """Threads along an axis of a grid; HIP counts them in 32 bits."""
 
 
 class Allocation:
-    """Memory of a device, freed in the order of its stream when it is let go of, or with its last reference."""
+    """Memory of a device, freed in the order of its stream when it is let go of, or with its last reference.
+
+    `elsewhere` are other streams that use it: whatever comes after them waits for them, its free included.
+    """
 
     def __init__(self, device: Device, size: int, stream: int, about: str) -> None:
         with device.active(), telling(f"{about} on {device}"):
@@ -36,7 +44,8 @@ class Allocation:
                 )
             self.address = device.driver.allocate(max(size, 1), stream)
         self.size, self.stream = size, stream
-        self._finalizer = weakref.finalize(self, _freed, device, self.address, stream)
+        self.elsewhere: set[int] = set()
+        self._finalizer = weakref.finalize(self, _freed, device, self.address, stream, self.elsewhere)
         self._finalizer.atexit = False  # the process takes its memory with it, and HIP may be gone by then
 
     def free(self) -> None:
@@ -44,16 +53,51 @@ class Allocation:
         self._finalizer()
 
 
-def _freed(device: Device, address: int, stream: int) -> None:
+def _freed(device: Device, address: int, stream: int, elsewhere: Iterable[int]) -> None:
     """Free memory in its stream's order, which may be asked by the collector of garbage: nothing is raised."""
+    if device.is_of_another_process:
+        return  # to which the memory belongs
+    later = (address, stream, elsewhere)
+    begun = False
     try:
         with device.active():
-            if device.driver.is_capturing(stream):
-                device.deferred.append((address, stream))  # else the free would become part of the graph
-            else:
-                device.driver.free(address, stream)
+            if any(_is_capturing(device, each) for each in (stream, *elsewhere)):
+                device.deferred.append(later)  # else the free would become part of the graph
+                return
+            for other in tuple(elsewhere):
+                _order(device, other, stream)
+            begun = True
+            _free(device, address, stream)
     except HipError as error:
+        if not begun:
+            device.deferred.append(later)
         device.warn("memory", error)
+
+
+def _is_capturing(device: Device, stream: int) -> bool:
+    try:
+        return device.driver.is_capturing(stream)
+    except HipError as error:
+        if error.name in STREAM_IS_GONE:
+            return False
+        raise
+
+
+def _order(device: Device, other: int, stream: int) -> None:
+    try:
+        device.order(other, stream)
+    except HipError as error:
+        if error.name not in STREAM_IS_GONE:
+            raise
+
+
+def _free(device: Device, address: int, stream: int) -> None:
+    try:
+        device.driver.free(address, stream)
+    except HipError as error:
+        if error.name not in STREAM_IS_GONE:
+            raise
+        device.driver.free(address, 0)
 
 
 @attrs.frozen(eq=False)
@@ -62,13 +106,24 @@ class _Loaded:
     functions: dict[str, Handle]
 
 
+def device_of(driver: Driver, number: int) -> Device:
+    """Return a driver's device, which all executors share. Raises as `Device`, and HipUnavailable after a fork."""
+    if type(number) is not int:
+        raise TypeError(f"device takes a Python int, got {number!r}")
+    with _OPENING:
+        for opened in driver.devices.values():
+            opened.expect_this_process()
+        if number not in driver.devices:
+            driver.devices[number] = Device(driver, number)
+        return driver.devices[number]
+
+
 class Device:
     """A device by its number. Its modules are loaded once, however many executors and threads launch from them."""
 
     def __init__(self, driver: Driver, number: int) -> None:
+        self._process = os.getpid()
         count = driver.device_count()
-        if type(number) is not int:
-            raise TypeError(f"device takes a Python int, got {number!r}")
         if not 0 <= number < count:
             raise HipUnavailable(
                 f"there is no device {number}, this host has {count}, numbered from 0. Pass one of those."
@@ -76,8 +131,8 @@ class Device:
         self.driver, self.number = driver, number
         with self.active(), telling(f"device {number}"):
             self.properties: DeviceProperties = driver.properties(number)
-        self.deferred: list[tuple[int, int]] = []
-        """Memory to be freed, with its stream, that was let go of while its stream was captured."""
+        self.deferred: deque[tuple[int, int, Iterable[int]]] = deque()
+        """Memory to be freed, with its stream and others that use it, that could not be freed when it was let go of."""
         self._modules: dict[str, _Loaded] = {}
         self._lock = threading.RLock()
 
@@ -87,6 +142,7 @@ class Device:
     @contextmanager
     def active(self) -> Generator[None]:
         """Let HIP's calls of this thread go to this device; afterwards they go where they went before."""
+        self.expect_this_process()
         with telling(f"device {self.number}"):
             before = self.driver.device()
             if before == self.number:
@@ -98,14 +154,49 @@ class Device:
             finally:
                 self.driver.set_device(before)
 
+    @property
+    def is_of_another_process(self) -> bool:
+        """Whether this process is a fork of the one that opened the device."""
+        return os.getpid() != self._process
+
+    def expect_this_process(self) -> None:
+        """Raise HipUnavailable in a fork of the process that opened the device."""
+        if self.is_of_another_process:
+            raise HipUnavailable(
+                f"device {self.number} was opened by process {self._process}, of which this one is a fork, and HIP "
+                f"does not work in a fork. Start the process anew (multiprocessing's spawn), or use HIP in it alone."
+            )
+
     def warn(self, what: str, error: HipError) -> None:
         """Log what could not be let go of."""
         log.warning("%s of %s is not freed: %s", what, self, error)
 
+    @contextmanager
+    def letting_go(self, what: str) -> Generator[None]:
+        """Log errors of HIP instead of raising them: nothing depends on what is let go of, and nobody can mend it."""
+        try:
+            yield
+        except HipError as error:
+            self.warn(what, error)
+
     def free_deferred(self) -> None:
         """Free what could not be freed when it was let go of."""
         for _ in range(len(self.deferred)):
-            _freed(self, *self.deferred.pop(0))
+            try:
+                waiting = self.deferred.popleft()
+            except IndexError:  # another thread took it
+                return
+            _freed(self, *waiting)
+
+    def order(self, first: int, then: int) -> None:
+        """Let what is enqueued on stream `then` from now on wait for what is on `first`."""
+        with self.active(), telling(f"streams of {self}"):
+            event = self.driver.create_event()
+            try:
+                self.driver.record(event, first)
+                self.driver.wait(then, event)
+            finally:
+                self.driver.destroy_event(event)
 
     def function(self, image: Image) -> Handle:
         """Return the kernel of a code object, loaded once; HipError names it where the device does not take it."""

@@ -1,4 +1,4 @@
-"""DLPack capsules, read and made without a library: the structures of dlpack.h, version 1, and the older ones.
+"""DLPack capsules, read and made with numpy alone: the structures of dlpack.h, version 1, and the older ones.
 
 Source: github.com/dmlc/dlpack, include/dlpack/dlpack.h.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from kinfolk.check.element import numpy_dtype
 
-CPU, ROCM, ROCM_HOST = 1, 10, 11
+CPU, CUDA, ROCM = 1, 2, 10
 KINDS: Final = {
     1: "the host's memory",
     2: "a CUDA device",
@@ -25,6 +25,7 @@ OLD: Final = b"dltensor"
 NEW: Final = b"dltensor_versioned"
 _READ_ONLY: Final = 1
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
+_BITS: Final = {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 _FP8: Final = {10: "f8E4M3FN", 11: "f8E4M3FNUZ", 12: "f8E5M2", 13: "f8E5M2FNUZ"}
 
 
@@ -48,11 +49,8 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
 class _Managed(ctypes.Structure):
-    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _DELETER)]
+    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
 class _Versioned(ctypes.Structure):
@@ -60,7 +58,7 @@ class _Versioned(ctypes.Structure):
         ("major", ctypes.c_uint32),
         ("minor", ctypes.c_uint32),
         ("context", ctypes.c_void_p),
-        ("deleter", _DELETER),
+        ("deleter", ctypes.c_void_p),
         ("flags", ctypes.c_uint64),
         ("tensor", _Tensor),
     ]
@@ -69,12 +67,6 @@ class _Versioned(ctypes.Structure):
 _PYTHON: Final = ctypes.pythonapi
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _PYTHON))
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _PYTHON))
-_DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
-    ("PyCapsule_New", _PYTHON)
-)
-_raw_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _PYTHON))
-_raw_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _PYTHON))
 
 
 class DLPackError(Exception):
@@ -149,26 +141,6 @@ def _code(dtype: np.dtype[Any]) -> int:
     return {"i": _INT, "u": _UINT, "f": _FLOAT, "b": _BOOL}[dtype.kind]
 
 
-_alive: Final[dict[int, tuple[Any, ...]]] = {}
-"""What made capsules point to, by the address of their structure, until whoever consumes them lets go."""
-
-
-def _let_go(address: int | None) -> None:
-    _alive.pop(address or 0, None)
-
-
-_deleter: Final = _DELETER(_let_go)
-
-
-def _destroyed(capsule: int | None) -> None:
-    """Let go of what a capsule that nobody consumed points to."""
-    if capsule and _raw_is_valid(capsule, OLD):
-        _let_go(_raw_pointer(capsule, OLD))
-
-
-_destructor: Final = _DESTRUCTOR(_destroyed)
-
-
 def capsule_of(
     address: int,
     shape: tuple[int, ...],
@@ -179,18 +151,21 @@ def capsule_of(
     device: int,
     owner: object,
 ) -> Any:
-    """Return a capsule over memory that `owner` keeps alive; strides are in bytes."""
-    ndim = len(shape)
-    extents, steps = (ctypes.c_int64 * ndim)(*shape), (ctypes.c_int64 * ndim)(*(s // dtype.itemsize for s in strides))
-    managed = _Managed()
-    managed.tensor.data = address
-    managed.tensor.device.kind, managed.tensor.device.number = kind, device
-    managed.tensor.ndim = ndim
-    managed.tensor.dtype.code, managed.tensor.dtype.bits = _code(dtype), dtype.itemsize * 8
-    managed.tensor.dtype.lanes = 1
-    managed.tensor.shape = ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64))
-    managed.tensor.strides = ctypes.cast(steps, ctypes.POINTER(ctypes.c_int64))
-    managed.deleter = _deleter
-    where = ctypes.addressof(managed)
-    _alive[where] = (managed, extents, steps, owner)
-    return _new_capsule(where, OLD, ctypes.cast(_destructor, ctypes.c_void_p))
+    """Return a capsule over memory that `owner` keeps alive; strides are in bytes.
+
+    numpy makes it, of the same addresses on this host, and its end is numpy's: a capsule may end while an error is
+    raised, where Python code of ours could not run.
+    """
+    interface = {"data": (address, False), "shape": shape, "strides": strides, "typestr": _BITS[dtype.itemsize]}
+    capsule = np.asarray(_Held(interface, owner)).__dlpack__()
+    tensor = _Managed.from_address(_pointer_of(capsule, OLD) or 0).tensor
+    tensor.device.kind, tensor.device.number = kind, device
+    tensor.dtype.code = _code(dtype)
+    return capsule
+
+
+class _Held:
+    """Memory as numpy takes it, which holds the owner as long as it holds this."""
+
+    def __init__(self, interface: dict[str, Any], owner: object) -> None:
+        self.__array_interface__, self.owner = interface | {"version": 3}, owner

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
 from kinfolk.errors import KinfolkError
 from kinfolk_runtime.executor import ExecutorUnavailable
 from kinfolk_runtime.tensors import Array
+
+if TYPE_CHECKING:
+    from kinfolk_runtime.hip.device import Device
 
 Handle = Any
 """A module, function, event or graph, of whatever kind the driver has for it."""
@@ -87,8 +90,10 @@ class DeviceProperties:
 class Driver(Protocol):
     """HIP as this executor uses it. Addresses and streams are numbers, 0 is the null stream.
 
-    Every method raises HipError naming its HIP call. Nothing else of HIP is used.
+    Every method raises HipError naming its HIP call. Nothing else of HIP is used. `devices` are those that were opened.
     """
+
+    devices: dict[int, Device]
 
     def runtime_version(self) -> int: ...
     def device_count(self) -> int: ...

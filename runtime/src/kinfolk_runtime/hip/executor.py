@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral, Number
 from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
 
 from kinfolk.arch import Arch
 from kinfolk.errors import BindError
 from kinfolk.plan import ArgumentValue, Kind
 from kinfolk_runtime.device_array import DeviceArray
 from kinfolk_runtime.executor import Work
-from kinfolk_runtime.hip.device import Allocation, Device, check_threads
+from kinfolk_runtime.hip.device import Allocation, check_threads, device_of
 from kinfolk_runtime.hip.driver import Driver, Handle, telling
 from kinfolk_runtime.hip.memory import DeviceMemory
 from kinfolk_runtime.packing import packed
@@ -36,7 +39,7 @@ class HipExecutor:
             from kinfolk_runtime.hip.hip_python import hip_python
 
             driver = hip_python()
-        self.device = Device(driver, device)
+        self.device = device_of(driver, device)
         self.stream = stream_number(stream)
         self.memory = DeviceMemory(self.device, self.stream)
 
@@ -135,16 +138,16 @@ def stream_number(stream: Any) -> int:
     """
     if stream is None:
         return 0
-    if type(stream) is int and stream >= 0:
+    if type(stream) is int and 0 <= stream < 2**64:
         return stream
-    if not isinstance(stream, (bool, float, str)):
+    if isinstance(stream, Integral) or not isinstance(stream, (Number, str)):
         asked: Any = getattr(stream, "__cuda_stream__", None)
         if callable(asked):
             return int(cast("tuple[int, int]", asked())[1])
         told: Any = getattr(stream, "cuda_stream", None)
         if type(told) is int:
             return told
-        if hasattr(stream, "__int__") and type(stream) is not int:
+        if hasattr(stream, "__int__") and not isinstance(stream, (int, np.ndarray)):
             return int(stream)
     raise TypeError(f"stream takes a number, or an object with __cuda_stream__ or cuda_stream, got {stream!r}")
 

@@ -33,9 +33,14 @@ class Captured:
         self._finalizer.atexit = False  # as of memory: HIP may be gone by then
 
     def __call__(self) -> dict[str, Any]:
-        """Launch the graph and return the outputs, which hold their values in the order of the stream."""
+        """Launch the graph and return the outputs, which hold their values in the order of the stream.
+
+        Raises BindError after `free`.
+        """
         device = self._executor.device
         symbols = ", ".join(launch.spec.symbol() for launch in self.bound.plan.launches)
+        if not self._finalizer.alive:
+            raise BindError(f"graph of {symbols} was let go of by free(). Capture it again.")
         with device.active(), telling(f"graph of {symbols} on {device}"):
             device.driver.launch_graph(self._executable, self._executor.stream)
         return self.bound.memory.finish(self.bound.plan, self.bound.tensors)
@@ -50,11 +55,9 @@ class Captured:
 
 
 def _destroyed(device: Device, executable: Handle) -> None:
-    try:
-        with device.active():
+    if not device.is_of_another_process:
+        with device.letting_go("a graph"), device.active():
             device.driver.destroy_executable(executable)
-    except HipError as error:
-        device.warn("a graph", error)
 
 
 def capture(bound: Bound) -> Captured:
@@ -81,12 +84,11 @@ def capture(bound: Bound) -> Captured:
             try:
                 executable = driver.instantiate(graph)
             finally:
-                driver.destroy_graph(graph)
-        except BaseException:
-            with suppress(HipError):  # what went wrong before is the error
+                with device.letting_go("a graph"):
+                    driver.destroy_graph(graph)
+        finally:
+            with device.letting_go("a stream"):
                 driver.destroy_stream(stream)
-            raise
-        driver.destroy_stream(stream)
     return Captured(bound, executable)
 
 

@@ -6,10 +6,13 @@ import ctypes
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kinfolk_runtime.hip.driver import DeviceProperties, Handle, HipError, HipUnavailable
 from kinfolk_runtime.tensors import Array
+
+if TYPE_CHECKING:
+    from kinfolk_runtime.hip.device import Device
 
 EXTRA: Final = "pip install 'kinfolk-runtime[hip]'"
 _UNLOADED: Final = "failed to dlopen"
@@ -60,6 +63,7 @@ class HipPython:
 
     def __init__(self, hip: Any) -> None:
         self._hip = hip
+        self.devices: dict[int, Device] = {}
 
     def check(self) -> None:
         """Raise HipUnavailable where there is no library, no device, or a HIP that hip-python was not made for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
@@ -13,7 +14,7 @@ from kinfolk.errors import BindError
 from kinfolk_runtime.device_array import DeviceArray
 from kinfolk_runtime.hip.device import Allocation, Device
 from kinfolk_runtime.hip.dlpack import capsule_of
-from kinfolk_runtime.hip.driver import telling
+from kinfolk_runtime.hip.driver import HipError, telling
 from kinfolk_runtime.hip.interchange import device_array
 from kinfolk_runtime.simulator.buffers import span_bytes
 from kinfolk_runtime.tensors import DTYPES, NAMES, Array, Tensor, check_dtype, host_array
@@ -38,8 +39,12 @@ class DeviceMemory:
         found = device_array(name, value, dtype, self.device.number, self.stream, self._wait_for)
         if found is not None:
             check_dtype(name, found.dtype, dtype)
-            given = found.given if found.given is not None else found
-            return Tensor(name, attrs.evolve(found, given=given, download=self._download, export=self._export))
+            if found.size and not found.address:
+                raise BindError(f"{name} has {found.size} elements at address 0. Pass memory that is allocated.")
+            self._use(found)
+            return Tensor(
+                name, attrs.evolve(found, given=value, host=None, download=self._download, export=self._export)
+            )
         array = host_array(name, value)
         check_dtype(name, array.dtype, dtype)
         if any(step < 0 for step in array.strides):
@@ -126,6 +131,12 @@ class DeviceMemory:
         with telling(f"{held.name} on {self.device}"):
             return self._download(value)
 
+    def abandon(self, tensors: Mapping[str, Tensor]) -> None:
+        """Wait for copies from and to arrays of this host, after a call that failed on its way."""
+        if any(isinstance(held.value, DeviceArray) and held.value.host is not None for held in tensors.values()):
+            with suppress(HipError), self.device.active():  # what failed before is the error
+                self.device.driver.synchronize(self.stream)
+
     def begin(self, plan: Plan, tensors: Mapping[str, Tensor], supplied: Collection[str]) -> dict[str, Any]:
         """Enqueue copies of this host's arrays, and zeros for status words."""
         passed: dict[str, Any] = {}
@@ -186,6 +197,7 @@ class DeviceMemory:
                         "contents would be read on a stream that is being captured. Look into them before the capture "
                         "begins."
                     )
+                self._wait_for_others(value)
                 self.device.driver.download(found, value.address, self.stream)
                 self.device.driver.synchronize(self.stream)
         return _strided(found, value).copy()
@@ -193,8 +205,10 @@ class DeviceMemory:
     def _export(self, value: DeviceArray, stream: Any) -> Any:
         """Return a DLPack capsule; the consumer's stream waits for ours. None is the null stream, -1 waits not."""
         theirs = 0 if stream is None else int(stream)
-        if theirs not in (-1, self.stream):
-            self.order(self.stream, theirs)
+        if theirs != -1:
+            self._wait_for_others(value, theirs)
+            if theirs != self.stream:
+                self._order(self.stream, theirs)
         return capsule_of(
             value.address,
             value.shape,
@@ -207,18 +221,31 @@ class DeviceMemory:
 
     def _wait_for(self, stream: int) -> None:
         if stream != self.stream:
-            self.order(stream, self.stream)
+            self._order(stream, self.stream)
 
-    def order(self, first: int, then: int) -> None:
-        """Let what is enqueued on stream `then` from now on wait for what is on `first`."""
-        driver = self.device.driver
+    def _order(self, first: int, then: int) -> None:
         with self.device.active(), telling(f"streams of {self.device}"):
-            event = driver.create_event()
-            try:
-                driver.record(event, first)
-                driver.wait(then, event)
-            finally:
-                driver.destroy_event(event)
+            if any(self.device.driver.is_capturing(stream) for stream in (first, then)):
+                raise BindError(
+                    f"stream {then:#x} would wait for stream {first:#x} while one of them is being captured. Bind "
+                    f"before the capture begins."
+                )
+        self.device.order(first, then)
+
+    def _use(self, value: DeviceArray) -> None:
+        """Let this stream wait for others that use an array's memory, and those who use or free it wait for this."""
+        if isinstance(value.owner, Allocation):
+            self._wait_for(value.owner.stream)
+            self._wait_for_others(value)
+            if self.stream != value.owner.stream:
+                value.owner.elsewhere.add(self.stream)
+
+    def _wait_for_others(self, value: DeviceArray, stream: int | None = None) -> None:
+        """Let a stream, or this one, wait for those that use an array's memory beside the one it was allocated on."""
+        then = self.stream if stream is None else stream
+        if isinstance(value.owner, Allocation):
+            for other in value.owner.elsewhere - {then}:
+                self._order(other, then)
 
 
 def _is_ours(value: DeviceArray) -> bool:

@@ -19,7 +19,7 @@ from kinfolk.plan import Plan
 from kinfolk.usage import Usage
 from kinfolk_runtime.artifact import Artifact, sha256
 from kinfolk_runtime.device_array import DeviceArray
-from kinfolk_runtime.hip.device import FACTS, target_mismatch
+from kinfolk_runtime.hip.device import FACTS, Device, target_mismatch
 from kinfolk_runtime.hip.driver import DeviceProperties
 from kinfolk_runtime.hip.fake.memory import FakeMemory
 from kinfolk_runtime.hip.fake.streams import CODES, Event, Graph, Streams, failure
@@ -94,6 +94,7 @@ class FakeDriver:
         self._launch_ms = chain(launch_ms, repeat(1.0))
         self._simulator = Simulator()
         self._counts: Counter[str] = Counter()
+        self.devices: dict[int, Device] = {}
         self.calls: list[Call] = []
         self.launched: list[Launched] = []
         self.memory = FakeMemory()
