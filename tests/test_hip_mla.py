@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import struct
@@ -222,6 +223,14 @@ def test_bench_times_what_is_right_on_the_device(kind):
         assert (row.figures["median_us"], row.figures["repeats"]) == (1000.0, 3)
 
 
+def test_a_bundle_s_runner_takes_its_own_requests(tmp_path):
+    write_bundle(str(tmp_path / "mla"), compose("mla", "gfx942"), "llvm22", request=SMALL)
+    runner = kinfolk_runtime.Runner.of_bundle(load_bundle(tmp_path / "mla"))
+    assert runner.plan(FIELDS).candidate == "mla.decode"
+    with pytest.raises(TypeError, match=r"of kinfolk_mla\.request\. Make it by request\(\.\.\.\) of this runner"):
+        runner.plan(SMALL)
+
+
 def test_what_cannot_be_timed():
     with pytest.raises(NotTimedError, match="executor simulator cannot be timed, it has no array, mark"):
         time_request(SMALL, "gfx942", executor="simulator")
@@ -232,5 +241,13 @@ def test_what_cannot_be_timed():
     fake.fail("hipEventRecord", after=3)
     with pytest.raises(kinfolk_runtime.hip.HipError, match="hipEventRecord failed"):
         timed(fake)
-    fake.leaks()
-    assert fake.events == []
+    assert fake.leaks() == {}
+    fake.fail("hipEventDestroy")
+    with pytest.raises(kinfolk_runtime.hip.HipError, match="hipEventDestroy failed"):
+        timed(fake)
+    gc.collect()
+    assert fake.leaks() == {"events": 1}  # the one that HIP kept
+    with pytest.raises(TypeError, match=r"request takes a Request, got {'num_heads': 16"):
+        time_request(FIELDS, "gfx942", executor=HipExecutor(driver=fake))
+    with pytest.raises(ValueError, match="no scenario 3; there are: ragged"):
+        time_request(SMALL, "gfx942", executor=HipExecutor(driver=fake), scenario=3)

@@ -247,10 +247,19 @@ def test_times_are_those_of_the_executors_clock(looked_at):
     clock = Ticking()
     found = looked_at(changed(refused=[], shapes=GOOD["shapes"][:1]), mode="time", executor=clock, repeats=5)
     figures = found.rows[0].figures
-    begun = WARM_UP * 1000.0
+    begun = (1 + WARM_UP) * 1000.0  # the run that is compared comes first
     assert (figures["least_us"], figures["median_us"], figures["most_us"]) == (begun, begun + 2000.0, begun + 4000.0)
-    assert figures["repeats"] == 5 and clock.launches == WARM_UP + 5 and clock.held == []
+    assert figures["repeats"] == 5 and clock.launches == 1 + WARM_UP + 5 and clock.held == []
     assert has_clock(clock) and not has_clock(Simulator())
+
+
+def test_what_is_wrong_is_not_timed_by_a_clock_either(looked_at):
+    clock = Ticking()
+    family = Family(error=1e-3)
+    found = looked_at(changed(refused=[], shapes=GOOD["shapes"][:1]), family, mode="time", executor=clock)
+    assert (found.status, clock.held, clock.launches) == ("fail", [], 1)
+    assert "is wrong on ticking, so nothing is timed" in found.rows[0].findings[0]
+    assert "median_us" not in found.rows[0].figures
 
 
 def test_times_of_a_device_are_those_of_its_marks(reference64):

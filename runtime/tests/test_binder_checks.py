@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from paged_sum import PAGE, PAGES, SEQUENCES, WIDTH, aligned, everything, expected, plan_of, refused, tensors
 
+from kinfolk.errors import BindError
 from kinfolk.expr import field
 from kinfolk.plan import Axis
 
@@ -95,6 +96,13 @@ def test_dtype_of(run, name):
     given = everything()
     given[name] = np.zeros(given[name].shape, WRONG_DTYPE[name])
     refused(run, given, f"{name}: dtype is {np.dtype(WRONG_DTYPE[name])}", "is needed")
+
+
+def test_bits_are_taken_for_another_type_in_the_same_byte_order_alone(run):
+    given = tensors()
+    refused(run, given | {"table": given["table"].view(np.uint32)}, r"pass `.view(numpy.int32)`")
+    with pytest.raises(BindError, match=r"dtype is >i4 .* Convert it: `\.astype\(numpy\.int32\)`\.$"):
+        run(given | {"table": given["table"].astype(">i4")})
 
 
 @pytest.mark.parametrize("name", WRONG_DTYPE)

@@ -33,6 +33,11 @@ STRANGE = [
     ("negative", strange(__array_interface__=interface(TABLE, shape=(-3, 3))), "array interface cannot be read"),
     ("raises", strange(__array_interface__=property(raising(RuntimeError("boom")))), "RuntimeError: boom"),
     ("dlpack", strange(__dlpack__=raising(ZeroDivisionError("x")), __dlpack_device__=lambda self: (1, 0)), "DLPack"),
+    (
+        "on a device",
+        strange(__dlpack__=raising(ZeroDivisionError("x")), __dlpack_device__=lambda self: (10, 0)),
+        "lies in the memory of a ROCm device, this executor runs in this host's",
+    ),
     ("masked", np.ma.masked_array(TABLE, mask=TABLE < 0), "masked array"),
     ("list", TABLE.tolist(), "is a list"),
     ("nothing", None, "is a NoneType"),

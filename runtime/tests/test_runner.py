@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import signal
 import threading
 import types
 
@@ -13,7 +15,7 @@ import pytest
 from hip_toy import OnDevice, given_everything
 from paged_sum import PAGES, SEQUENCES, PagedSumRequest, expected, plan_of, tensors
 
-from kinfolk.errors import BindError
+from kinfolk.errors import BindError, ToolError
 from kinfolk_runtime import workspace
 from kinfolk_runtime.binder import StatusError, kernels_of
 from kinfolk_runtime.device_array import DeviceArray
@@ -224,9 +226,76 @@ def test_what_a_runner_refuses(device, on_device, simulated):
         simulated.capture(REQUEST, inputs())
     with pytest.raises(TypeError, match=r"PagedSumRequest\.sequences"):
         simulated(FIELDS | {"sequences": 2.0}, inputs())
-    for stream in (True, "0", 1.5, -1, object()):
+    for stream in (True, "0", 1.5, -1, 2**64, np.float32(2), object()):
         with pytest.raises(TypeError, match="stream takes a number, or an object with __cuda_stream__"):
             on_device(REQUEST, inputs(), stream=stream)
+
+
+def test_what_is_no_mapping_and_no_request_of_the_family(simulated):
+    out = np.zeros((SEQUENCES, 64), np.float32)
+    for wrong in ([out], out, None):
+        with pytest.raises(
+            BindError, match=rf"out takes outputs by name, .* got a {type(wrong).__name__}; they are out"
+        ):
+            simulated(REQUEST, inputs(), out=wrong)
+    with pytest.raises(BindError, match="tensors are passed by name, in a mapping, got a list"):
+        simulated(REQUEST, [out], out={"out": out})
+
+    class Other(type(REQUEST)):
+        """A request of the same name, of somebody else."""
+
+    Other.__name__ = "PagedSumRequest"
+    simulated.source.request_type = Other
+    for wrong in (None, "sequences=3", REQUEST):
+        with pytest.raises(
+            TypeError, match=rf"takes a PagedSumRequest of {__name__}, or a mapping of its fields, got "
+        ):
+            simulated.plan(wrong)
+    simulated.source.request_type = PagedSumRequest
+    for one in (REQUEST, FIELDS):
+        with pytest.raises(TypeError, match="prepare takes several requests, got one: "):
+            simulated.prepare(one)
+    with pytest.raises(TypeError, match=r"of_bundle takes a Bundle, got 'folder'\. Pass what load_bundle\(folder\)"):
+        Runner.of_bundle("folder")
+
+
+def test_kernels_that_cannot_be_made_are_asked_for_again(simulated, monkeypatch):
+    made = simulated.source.kernels
+
+    def fails(plan, executor):
+        raise ToolError("no compiler")
+
+    monkeypatch.setattr(simulated.source, "kernels", fails)
+    for ask in (simulated, simulated.bind):
+        with pytest.raises(ToolError, match="no compiler"):
+            ask(REQUEST, inputs())
+    monkeypatch.setattr(simulated.source, "kernels", made)
+    assert (simulated(REQUEST, inputs())["out"] == expected(inputs())).all()
+
+
+@pytest.mark.parametrize("hold", [lambda runner: runner._lock, lambda runner: runner._on(None)[1].turn])
+def test_a_fork_waits_for_no_thread_that_is_not_there(simulated, hold):
+    given = inputs()
+    step = simulated.bind(REQUEST, given)
+    held, let_go = threading.Event(), threading.Event()
+
+    def holds(lock):
+        with lock:
+            held.set()
+            let_go.wait()
+
+    thread = threading.Thread(target=holds, args=(hold(simulated),))
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # which ends it, as something that waits for ever
+        right = all((one["out"] == expected(given)).all() for one in (simulated(REQUEST, given), step()))
+        os._exit(0 if right else 1)
+    status = os.waitpid(child, 0)[1]
+    let_go.set()
+    thread.join()
+    assert status == 0
 
 
 def test_streams_of_other_libraries(device):
@@ -235,7 +304,9 @@ def test_streams_of_other_libraries(device):
     torch = type("Stream", (), {"cuda_stream": 77})()
     protocol = type("Stream", (), {"__cuda_stream__": lambda self: (0, 78)})()
     handle = type("Stream", (), {"__int__": lambda self: 79})()
+    number = np.int64(80)
     assert [stream_number(one) for one in (None, 0, 76, torch, protocol, handle)] == [0, 0, 76, 77, 78, 79]
+    assert stream_number(number) == 80
 
 
 def test_a_call_that_fails_keeps_the_workspace_in_order(device, on_device):

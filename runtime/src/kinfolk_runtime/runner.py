@@ -9,13 +9,16 @@ step = runner.capture(request, tensors, out=...)         # as one graph of the d
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from kinfolk.dispatch import selections
 from kinfolk.errors import BindError
+from kinfolk.fields import shown
 from kinfolk.flavor import DEFAULT_FLAVOR
 from kinfolk.plan import Plan
 from kinfolk.request import Request
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from kinfolk_runtime.bundles import Bundle
     from kinfolk_runtime.hip.graph import Captured
 
+_RUNNERS: Final = weakref.WeakSet["Runner"]()
 KEPT: Final = 1024
 """Plans whose kernels are kept, those used last."""
 NO_TENSORS: Final[Mapping[str, Any]] = {}
@@ -81,12 +85,12 @@ class Step:
     threads; tensors and workspace live as long as it does.
     """
 
-    def __init__(self, bound: Bound, turn: threading.RLock) -> None:
-        self.bound, self._turn = bound, turn
+    def __init__(self, bound: Bound, workspaces: Workspaces) -> None:
+        self.bound, self._workspaces = bound, workspaces
 
     def __call__(self) -> dict[str, Any]:
         """Launch; returns as the executor does, which on a stream is before the work is done."""
-        with self._turn:
+        with self._workspaces.turn:
             return self.bound()
 
     def status(self) -> dict[str, int]:
@@ -117,13 +121,21 @@ class Runner:
 
     @classmethod
     def of_bundle(cls, bundle: Bundle, *, executor: Executor | str | None = None) -> Runner:
-        """Return a runner of a bundle's kernels: nothing is compiled, and the family need not be installed."""
+        """Return a runner of a bundle's kernels: nothing is compiled, and the family need not be installed.
+
+        Raises TypeError for what is no bundle.
+        """
+        from kinfolk_runtime.bundles import Bundle
+
+        if not isinstance(cast("object", bundle), Bundle):
+            raise TypeError(f"of_bundle takes a Bundle, got {shown(bundle)}. Pass what load_bundle(folder) returns.")
         runner = object.__new__(cls)
         runner._begin(_Bundled(bundle), executor)
         return runner
 
     def _begin(self, source: _Source, executor: Executor | str | None) -> None:
         self._source, self.executor = source, executor_of(executor)
+        _RUNNERS.add(self)
         self._kernels: OrderedDict[tuple[object, ...], tuple[BoundKernel, ...]] = OrderedDict()
         self._streams: dict[int | None, tuple[Executor, Workspaces]] = {}
         self._lock = threading.Lock()
@@ -133,11 +145,21 @@ class Runner:
         return self._source.request_type(**fields)
 
     def plan(self, request: Request | Mapping[str, Any]) -> Plan:
-        """Return the plan of a request, or of its fields. Raises as `kinfolk.dispatch`."""
-        return self._source.plan(request if isinstance(request, Request) else self.request(**request))
+        """Return the plan of a request, or of its fields. Raises as `kinfolk.dispatch`, TypeError for neither."""
+        kind = self._source.request_type
+        if isinstance(request, kind):
+            return self._source.plan(request)
+        if isinstance(cast("object", request), Mapping) and not isinstance(request, Request):
+            return self._source.plan(self.request(**request))
+        raise TypeError(
+            f"request takes a {kind.__name__} of {kind.__module__}, or a mapping of its fields, got {shown(request)} "
+            f"of {type(request).__module__}. Make it by request(...) of this runner."
+        )
 
     def prepare(self, requests: Iterable[Request | Mapping[str, Any]]) -> None:
-        """Compile and load the kernels of requests, so that no later call of theirs does."""
+        """Compile and load the kernels of requests, so that no later call of theirs does. Raises as a call does."""
+        if isinstance(requests, (Request, Mapping)):
+            raise TypeError(f"prepare takes several requests, got one: {shown(cast('object', requests))}. List it.")
         for request in requests:
             self._kernels_of(self.plan(request))
 
@@ -187,7 +209,7 @@ class Runner:
             bound = self._bound(plan, kernels, tensors, out, executor, workspaces.lend_for_long)
         if check:
             bound.look_into_contents()
-        return Step(bound, workspaces.turn)
+        return Step(bound, workspaces)
 
     def capture(
         self,
@@ -220,6 +242,13 @@ class Runner:
         executor: Executor,
         lend: Any,
     ) -> Bound:
+        if not isinstance(cast("object", out), Mapping):
+            kind = type(cast("object", out)).__name__
+            raise BindError(
+                f"out takes outputs by name, in a mapping, got a {kind}; they are {', '.join(plan.outputs)}."
+            )
+        if not isinstance(cast("object", tensors), Mapping):
+            out = NO_TENSORS  # which the binder refuses by name
         if wrong := [name for name in out if name not in plan.outputs]:
             raise BindError(
                 f"out takes outputs, which are {', '.join(plan.outputs)}; {', '.join(map(str, wrong))} is none."
@@ -262,5 +291,17 @@ class Runner:
         with self._lock:
             self._streams.clear()
 
+    def _unlock(self) -> None:
+        """In a forked child: whoever was looking something up is not here."""
+        self._lock = threading.Lock()
+
+
+def _unlock_all() -> None:
+    for runner in _RUNNERS:
+        runner._unlock()  # pyright: ignore[reportPrivateUsage]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_all)
 
 __all__ = ["Runner", "Step"]

@@ -112,6 +112,7 @@ def _mended(found: np.dtype[Any], dtype: str) -> str:
     if (
         found.itemsize == wanted.itemsize
         and found.kind in stands_for
+        and found.isnative
         and (is_integer or found not in NAMES or found.kind != "V")
     ):
         return f"Convert it, or pass `.view({named})` where its bits are {dtype} already."
@@ -135,6 +136,7 @@ def host_array(name: str, value: Any) -> npt.NDArray[Any]:
             f"{name}: its array interface cannot be read: {sentence_of(error)}. Pass a numpy array."
         ) from error
     if has_dlpack:
+        _expect_host_memory(name, value)
         try:
             return np.from_dlpack(value)
         except Exception as error:
@@ -145,6 +147,20 @@ def host_array(name: str, value: Any) -> npt.NDArray[Any]:
     raise BindError(
         f"{name} is a {kind.__name__}, a numpy array or anything with __array_interface__ or __dlpack__ is needed."
     )
+
+
+def _expect_host_memory(name: str, value: Any) -> None:
+    from kinfolk_runtime.hip.dlpack import CUDA, KINDS, ROCM
+
+    try:
+        kind = int(value.__dlpack_device__()[0])
+    except Exception:  # noqa: BLE001 - numpy asks it as well, and what it says is told
+        return
+    if kind in (CUDA, ROCM):
+        raise BindError(
+            f"{name} lies in the memory of {KINDS[kind]}, this executor runs in this host's. Copy it here, as by "
+            f"`.numpy()`, or bind it for an executor of that device."
+        )
 
 
 def allocated(dtype: str, shape: Sequence[int], strides: Sequence[int], alignment: int) -> npt.NDArray[Any]:

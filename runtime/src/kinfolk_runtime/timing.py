@@ -6,7 +6,8 @@ print(timing)                  # mla_decode_h16…: median 41.2 µs (5 % 40.8, 9
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import attrs
@@ -14,15 +15,18 @@ import attrs
 from kinfolk.check import ScenarioReport
 from kinfolk.dispatch import selections
 from kinfolk.errors import KinfolkError
+from kinfolk.fields import shown
 from kinfolk.flavor import DEFAULT_FLAVOR
+from kinfolk.request import Request
 from kinfolk_runtime.binder import bind
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.executor import Executor, executor_of
 from kinfolk_runtime.verify import chosen_scenarios, run_scenario, runners_of
 
 if TYPE_CHECKING:
+    from kinfolk.check import Scenario
     from kinfolk.plugins.composition import Composition
-    from kinfolk.request import Request
+    from kinfolk_runtime.artifact import Artifact
 
 WARM_UP: Final = 20
 LAUNCHES: Final = 100
@@ -126,6 +130,8 @@ def time_request(
     """
     from kinfolk.plugins.composition import compose
 
+    if not isinstance(cast("object", request), Request):
+        raise TypeError(f"request takes a Request, got {shown(request)}. Make one of the family's request type.")
     for name, count, least in (("warm_up", warm_up, 0), ("launches", launches, 1), ("flush_bytes", flush_bytes, 0)):
         if type(count) is not int or count < least:
             raise ValueError(f"{name} takes a Python int of at least {least}, got {count!r}")
@@ -135,10 +141,7 @@ def time_request(
     chosen = chosen_scenarios(composition.scenarios(request), (scenario,) if scenario else None)[0]
     artifact = compile_plan(selections.plan(composition, chosen.request, flavor), composition=composition)
     artifact.check(composition)
-    report = run_scenario(composition, artifact, chosen, runners_of(made))
-    if report.status != "pass":
-        found = "; ".join(finding.message for finding in report.findings) or _excess(report)
-        raise NotTimedError(f"scenario {chosen.name} is wrong on {made.name}, so nothing is timed: {found}", report)
+    report = expect_right(composition, artifact, chosen, made)
     inputs: Mapping[str, Any] = {name: timed.array(value) for name, value in chosen.inputs().items()}
     bound = bind(artifact, inputs, made, composition=composition)
     times = _times(timed, timed.capture(bound), timed.flusher(flush_bytes), warm_up, launches)
@@ -153,6 +156,18 @@ def time_request(
         flush_bytes=flush_bytes,
         largest_margin=max((output.margin or 0.0 for output in report.outputs), default=0.0),
     )
+
+
+def expect_right(
+    composition: Composition, artifact: Artifact, scenario: Scenario, executor: Executor
+) -> ScenarioReport:
+    """Run a scenario and compare its outputs with the reference; NotTimedError where one is wrong."""
+    report = run_scenario(composition, artifact, scenario, runners_of(executor))
+    if report.status != "pass":
+        found = "; ".join(finding.message for finding in report.findings) or _excess(report)
+        told = f"scenario {scenario.name} is wrong on {executor.name}, so nothing is timed: {found}"
+        raise NotTimedError(told, report)
+    return report
 
 
 def _lacking(executor: Executor) -> list[str]:
@@ -179,18 +194,20 @@ def _times(
     """Return the time of each launch; all are enqueued before the first is asked for, and no event is left."""
     for _ in range(warm_up):
         launch()
-    marks: list[Any] = []
-    try:
+    pairs: list[tuple[Any, Any]] = []
+    with ExitStack() as forgotten:  # each of them, whichever fails
+
+        def mark() -> Any:
+            made = timed.mark()
+            forgotten.callback(timed.forget, made)
+            return made
+
         for _ in range(launches):
             flush()
-            marks.append(timed.mark())
+            start = mark()
             launch()
-            marks.append(timed.mark())
-        pairs: Sequence[tuple[Any, Any]] = list(zip(marks[::2], marks[1::2], strict=True))
+            pairs.append((start, mark()))
         return tuple(timed.elapsed_ms(start, end) for start, end in pairs)
-    finally:
-        for mark in marks:
-            timed.forget(mark)
 
 
 def _excess(report: ScenarioReport) -> str:

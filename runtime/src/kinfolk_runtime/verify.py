@@ -194,7 +194,7 @@ def chosen_scenarios(offered: Sequence[Any], wanted: Iterable[str] | None) -> tu
             raise PluginError(f"kinfolk_scenarios gave {each!r}, it gives kinfolk.check.Scenario")
     if wanted is None:
         return tuple(offered)
-    names = set(wanted)
+    names = {str(name) for name in wanted}
     known = [scenario.name for scenario in offered]
     if unknown := sorted(names - set(known)):
         raise ValueError(f"no scenario {', '.join(unknown)}; there are: {', '.join(known) or 'none'}")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Sequence
+from typing import Final
 
 from kinfolk.plan import Binding
 from kinfolk_runtime.host_memory import Memory
 from kinfolk_runtime.tensors import DTYPES, Tensor
+
+_ALL: Final = weakref.WeakSet["Workspaces"]()
 
 
 class Workspaces:
@@ -18,6 +23,7 @@ class Workspaces:
 
     def __init__(self, memory: Memory) -> None:
         self.turn = threading.RLock()
+        _ALL.add(self)
         self._memory = memory
         self._held: dict[tuple[str, str], Tensor] = {}
 
@@ -40,3 +46,13 @@ class Workspaces:
     def lend_for_long(self, binding: Binding, shape: Sequence[int], strides: Sequence[int]) -> Tensor | None:
         """Return memory of a workspace, for a bound plan, whose status words are its own."""
         return self.lend(binding, shape, strides) if binding.role == "workspace" else None
+
+
+def _give_turns_anew() -> None:
+    """In a forked child: whoever had a turn is not here."""
+    for each in _ALL:
+        each.turn = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_give_turns_anew)

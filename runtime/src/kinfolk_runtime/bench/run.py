@@ -19,7 +19,7 @@ from kinfolk_runtime.bench.shapes import Shape, Shapes
 from kinfolk_runtime.bench.timing import Timed, Times, expect_clock, timed
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.executor import DEFAULT, Executor, executor_of
-from kinfolk_runtime.timing import NotTimedError, can_be_timed, time_request
+from kinfolk_runtime.timing import NotTimedError, can_be_timed, expect_right, time_request
 from kinfolk_runtime.verify import kernel_reports, verify
 
 if TYPE_CHECKING:
@@ -227,45 +227,46 @@ class _Looking:
         return judged, ((report.refusals,) if report.refusals else ())
 
     def _timed(self, row: Row, plan: Plan) -> Row:
-        from kinfolk_runtime.binder import bind
-
+        """Return times of a scenario whose outputs were compared in the same run; else a finding and no times."""
         scenario = next(iter(self._scenarios(plan.request)), None)
         if scenario is None:
             return attrs.evolve(row, findings=("its family has no scenario to time it on",))
-        made = executor_of(self.choices.executor)
-        if can_be_timed(made):
-            return self._timed_on_device(row, plan, scenario, made)
-        inputs, executor = scenario.inputs(), Timed(made)
-        timed_plan = selections.plan(self.composition, scenario.request, plan.flavor)
-        artifact = compile_plan(timed_plan, composition=self.composition)
-        bound = bind(artifact, inputs, executor=executor, composition=self.composition)
-        times = timed(bound, executor, self.choices.repeats)
-        figures: dict[str, float] = {**row.figures, **attrs.asdict(times)}
-        flops = self.composition.useful_flops(scenario.request, inputs)
-        if flops is not None and times.median_us > 0.0:
-            figures["tflops"] = flops / times.median_us / 1e6
-        return attrs.evolve(row, figures=figures, kernels=kernel_reports(artifact.kernels))
-
-    def _timed_on_device(self, row: Row, plan: Plan, scenario: Scenario, executor: Executor) -> Row:
-        """Return times of launches alone, caches flushed between, once outputs were compared; else a finding."""
+        executor = executor_of(self.choices.executor)
+        timed_by = self._launches_alone if can_be_timed(executor) else self._calls
         try:
-            found = time_request(
-                plan.request,
-                self.composition.arch.name,
-                plan.flavor,
-                executor=executor,
-                scenario=scenario.name,
-                launches=self.choices.repeats,
-                composition=self.composition,
-            )
+            times = timed_by(plan, scenario, executor)
         except NotTimedError as error:
             return attrs.evolve(row, findings=(str(error),))
-        figures = {**row.figures, **attrs.asdict(Times.of([1e3 * each for each in found.times_ms]))}
+        figures: dict[str, float] = {**row.figures, **attrs.asdict(times)}
         flops = self.composition.useful_flops(scenario.request, scenario.inputs())
-        if flops is not None and found.median_ms > 0.0:
-            figures["tflops"] = flops / found.median_ms / 1e9
+        if flops is not None and times.median_us > 0.0:
+            figures["tflops"] = flops / times.median_us / 1e6
         artifact = compile_plan(plan, composition=self.composition)
         return attrs.evolve(row, figures=figures, kernels=kernel_reports(artifact.kernels))
+
+    def _launches_alone(self, plan: Plan, scenario: Scenario, executor: Executor) -> Times:
+        """Return times of launches as one graph, caches flushed between."""
+        found = time_request(
+            plan.request,
+            self.composition.arch.name,
+            plan.flavor,
+            executor=executor,
+            scenario=scenario.name,
+            launches=self.choices.repeats,
+            composition=self.composition,
+        )
+        return Times.of([1e3 * each for each in found.times_ms])
+
+    def _calls(self, plan: Plan, scenario: Scenario, executor: Executor) -> Times:
+        """Return times of calls, of an executor that tells times and no more."""
+        from kinfolk_runtime.binder import bind
+
+        timed_plan = selections.plan(self.composition, scenario.request, plan.flavor)
+        artifact = compile_plan(timed_plan, composition=self.composition)
+        expect_right(self.composition, artifact, scenario, executor)
+        marked = Timed(executor)
+        bound = bind(artifact, scenario.inputs(), executor=marked, composition=self.composition)
+        return timed(bound, marked, self.choices.repeats)
 
     def _scenarios(self, request: Request) -> Iterator[Any]:
         wanted = self.choices.scenarios

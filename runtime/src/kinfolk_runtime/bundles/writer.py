@@ -57,7 +57,7 @@ def _no_step(name: str) -> None:
 
 
 def write_bundle(
-    folder: Path,
+    folder: Path | str,
     composition: Composition,
     flavor: str,
     *,
@@ -71,6 +71,7 @@ def write_bundle(
     input gives equal bytes. `step` is called with the name of each kernel. Raises BundleError for what cannot be data,
     ToolError without a linker, Refused for kernels outside the gate, OSError where the folder cannot be written.
     """
+    folder = Path(folder)
     linker_name()
     _expect_no_ranking(composition)
     covers = _covers(request)
