@@ -1,3 +1,3 @@
 """What attention-like kernels share: layouts as data, tiles in workgroup memory, staging, paging, reductions, online
-softmax.
+softmax, and schedules: the order of a round's units, loops, and where waves meet.
 """

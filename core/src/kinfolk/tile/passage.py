@@ -18,7 +18,27 @@ from kinfolk.ir.value import Operation, Value, walked
 from kinfolk.tile.rotation import Rotation
 
 Kind = Literal["read", "write", "stage", "wait", "barrier"]
-KINDS: Final[Mapping[str, Kind]] = {"load": "read", "store": "write", "stage": "stage", "wait": "wait"}
+KINDS: Final[Mapping[str, Kind]] = {"load": "read", "store": "write", "atomic_add": "write", "stage": "stage"}
+
+
+@attrs.frozen(eq=False)
+class Access:
+    """What an operation does to workgroup memory: in which buffer, at which element index."""
+
+    kind: Kind
+    buffer: Value
+    index: Value
+
+
+def access_of(operation: Operation) -> Access | None:
+    """Return an operation's access to workgroup memory, by its declared meaning; None where it is none."""
+    meaning = operation.definition.meaning
+    if not isinstance(meaning, MemoryAccess) or meaning.action not in KINDS:
+        return None
+    kind = KINDS[meaning.action]
+    if kind == "stage":
+        return Access(kind, *operation.operands[-2:])
+    return Access(kind, *operation.operands[:2]) if meaning.space == "workgroup" else None
 
 
 @attrs.frozen(eq=False)
@@ -64,28 +84,25 @@ def _events(distances: Mapping[Value, int], operations: Sequence[Operation]) -> 
     top = set(operations)
     for operation in walked(operations):
         meaning = operation.definition.meaning
-        if operation not in top and _orders(operation):
+        if operation not in top and orders(operation):
             raise IRError(f"{operation.name} stands in a branch or a loop of the round (at {operation.location})")
         if meaning == Control("barrier"):
             yield Event("barrier", operation)
         elif isinstance(meaning, MemoryAccess) and meaning.action == "wait":
             yield Event("wait", operation)
-        elif isinstance(meaning, MemoryAccess) and meaning.action in KINDS:
-            kind = KINDS[meaning.action]
-            if kind == "stage" or meaning.space == "workgroup":
-                buffer, index = operation.operands[-2:] if kind == "stage" else operation.operands[:2]
-                slot = slot_of(index)
-                if slot is None:
-                    elsewhere.append((buffer, operation))
-                else:
-                    buffers.add(buffer)
-                    yield Event(kind, operation, distances[slot])
+        elif (access := access_of(operation)) is not None:
+            slot = slot_of(access.index)
+            if slot is None:
+                elsewhere.append((access.buffer, operation))
+            else:
+                buffers.add(access.buffer)
+                yield Event(access.kind, operation, distances[slot])
     for buffer, operation in elsewhere:
         if buffer in buffers:
             raise IRError(f"{operation.name} is of no slot of the round (at {operation.location})")
 
 
-def _orders(operation: Operation) -> bool:
+def orders(operation: Operation) -> bool:
     """Whether an operation is one of those whose order and number in a round count."""
     meaning = operation.definition.meaning
     if isinstance(meaning, MemoryAccess):
@@ -127,6 +144,7 @@ def _set_waits(events: Sequence[Event], tiles: int, slots: int) -> None:
 
 
 def _rounds(tiles: int, slots: int) -> range:
+    """Return the own tiles of so many rounds that each slot is written and read a few times over."""
     return range(0, 4 * (slots + 1) * tiles, tiles)
 
 
@@ -160,17 +178,27 @@ def _accessed(events: Sequence[Event], tiles: int, slots: int) -> dict[int, Acce
 
 def _check(accessed: Mapping[int, Accessed], slots: int, tiles: int) -> None:
     """Raise IRError for the first tile, of those in the midst, of which an access is too early or too late."""
-    begin = _rounds(tiles, slots).stop // 3
+    begin = _rounds(tiles, slots).stop // 3  # past the first rounds, which find no tile, and far from the last
     for tile in range(begin, begin + slots * tiles):
         now, again = (accessed.get(each, Accessed()) for each in (tile, tile + slots))
-        anew = min((time for time, _ in again.written), default=None)
         for time, event in now.read:
             if now.written and (len(now.arrived) < len(now.written) or max(now.arrived) >= time):
-                _fail(event, "reads a tile that no barrier parts from its being written")
+                _, latest = max(now.written, key=_time)
+                _fail(event, "reads a tile that no barrier parts from its being written", latest)
+        if not again.written:
+            continue
+        anew, first = min(again.written, key=_time)
         for time, event in (*now.read, *now.written):
-            if anew is not None and anew <= time:
-                _fail(event, f"is of a tile whose slot, one of {slots}, is written again by then")
+            if anew <= time:
+                _fail(event, f"is of a tile whose slot, one of {slots}, is written again by then", first)
 
 
-def _fail(event: Event, what: str) -> None:
-    raise IRError(f"{event.operation.name} {what}: {event.distance} tiles ahead (at {event.operation.location})")
+def _time(access: tuple[int, Event]) -> int:
+    return access[0]
+
+
+def _fail(event: Event, what: str, write: Event) -> None:
+    raise IRError(
+        f"{event.operation.name} {what}: {event.distance} tiles ahead (at {event.operation.location}), by "
+        f"{write.operation.name} (at {write.operation.location})"
+    )

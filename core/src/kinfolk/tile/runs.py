@@ -45,7 +45,7 @@ def _walked(run: Run, start: State, body: Callable[[Value, State, bool], State])
         return body(index, state, run.masked)
 
     if run.single:
-        begin = constant(run.begin, I32) if isinstance(run.begin, int) else run.begin
+        begin = _value(run.begin)
         return branch(begin < run.end, lambda: round_(begin, start), lambda: start)
     return (unrolled_loop if run.unrolled else loop)(run.begin, run.end, start, round_)
 

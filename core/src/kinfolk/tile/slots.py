@@ -72,9 +72,10 @@ class RoundSlots:
 def round_of(rotation: Rotation, slots: Slots, own: Value, tiles: int = 1) -> Generator[RoundSlots]:
     """Build a round of a loop, which moves on by `tiles` tiles, inside; `own` is the slot of its own tile.
 
-    At the end every access that was emitted to the slots is looked at, waits for tiles that come directly are told how
-    much may still be on its way, and IRError is raised where an access is not parted by a barrier from one that it
-    must not meet. So it is for a constant as `own`, which other indices may be computed from too.
+    At the end every access that was emitted to the slots is looked at, and waits for tiles that come directly are told
+    how much may still be on its way. Raises IRError where no barrier parts two accesses that must not meet, naming
+    both, for what cannot be judged (`check_passage`), and for a constant as `own`: equal constants are one value, so an
+    index that has nothing to do with the slot may be computed from it.
     """
     if own.defining_op is not None and own.defining_op.name == "core.constant":
         raise IRError("the slot of a round's own tile is carried by the loop, got a constant")

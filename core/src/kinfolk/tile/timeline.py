@@ -21,7 +21,7 @@ from kinfolk.ir.value import Value, walked
 from kinfolk.tile.rotation import BEFORE, PAST, Rotation, Side
 
 Read = Callable[[int], Sequence[Value]]
-"""Issues the read of a unit, by its number in the section."""
+"""Issues the read of a unit, by its number in the section, and returns what it gives."""
 Use = Callable[[int, Sequence[Value]], None]
 """Builds a unit's matrix operations on what was read for it."""
 Job = Callable[[], None]
@@ -192,7 +192,7 @@ def first_reads(stream: Stream) -> list[Sequence[Value]]:
 
 
 def wait_for_tiles() -> None:
-    """Wait for all that this wave has asked for, by an op of the arch."""
+    """Wait until all bytes that this wave has asked for are in workgroup memory, by an op of the arch."""
     op_for_role("wait_staged").add(outstanding=0)
 
 
@@ -277,8 +277,9 @@ def _meeting_place(round_: Round) -> int:
     legal = round_.units_after()
     left = round_.meeting.units_after
     if not legal or (left is not None and left not in legal):
-        told = f"{legal.start} to {legal.stop - 1} may" if legal else "no number fits"
-        raise IRError(f"{left} units are left when the waves meet; by the tiles they read and write, {told}")
+        asked = "the waves meet somewhere" if left is None else f"{left} units are left when the waves meet"
+        told = f"{legal.start} to {legal.stop - 1} may be left" if legal else "there is no place for it"
+        raise IRError(f"{asked}; by the tiles they read and write, {told}")
     if left is None:
         left = legal[len(legal) // 2]
     return sum(section.units for section in round_.sections) - left

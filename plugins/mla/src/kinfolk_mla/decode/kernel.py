@@ -14,6 +14,7 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, control, convert, lanes
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
+from kinfolk.tile.parting import parted
 from kinfolk.tile.reduction import in_lane
 from kinfolk.tile.softmax import OnlineSoftmax, RowState, mask_scores, scale_accumulators
 from kinfolk.tile.state import branch, loop
@@ -85,8 +86,8 @@ class DecodeLoop:
         query = load_query(self.work, self.parked, self.spec.parked_query_reads)
         zero = constant(0, I32)
         first = self.keys.pages.resolve(self.keys.pages.lookup(zero), zero)
-        self.keys.store(self.keys.load(first))
-        control.barrier()
+        with parted(self.keys.tile.buffer, later="read"):
+            self.keys.store(self.keys.load(first))
         nothing = Accumulated(zero, RowState.start(), self.values.start())
         start = TileState(first.rows, self.keys.pages.lookup(zero + 1), nothing)
         last = loop(0, self.keys.pages.tiles, start, lambda tile, state: self._step(query, tile, state))
@@ -108,10 +109,9 @@ class DecodeLoop:
         page = self.keys.pages.resolve(state.following, tile + 1)
         following = self.keys.pages.lookup(tile + 2)
         loaded = self.keys.load(page)
-        accumulated = self._attend_if_any_head(query, tile, state)
-        control.barrier()
-        self.keys.store(loaded)
-        control.barrier()
+        with parted(self.keys.tile.buffer, later="read"):
+            accumulated = self._attend_if_any_head(query, tile, state)
+            self.keys.store(loaded)
         return TileState(page.rows, following, accumulated)
 
     def _attend_if_any_head(self, query: Query, tile: Value, state: TileState) -> Accumulated:

@@ -47,7 +47,7 @@ class KeyTile:
         return self.latent.load(latent, control.opaque(self.sources[0])), self.rope.load(rope, self.sources[1])
 
     def store(self, loaded: tuple[list[Value], list[Value]]) -> None:
-        """Write what was loaded into the tile; every reader of the tile before is past a barrier."""
+        """Write what was loaded into the tile."""
         self.latent.store(self.targets[0], loaded[0])
         self.rope.store(self.targets[1], loaded[1])
 

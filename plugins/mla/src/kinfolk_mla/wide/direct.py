@@ -9,13 +9,14 @@ import attrs
 from kinfolk.errors import IRError
 from kinfolk.ir.builder import constant, op_for_role
 from kinfolk.ir.op import OpDef
-from kinfolk.ir.ops import arithmetic, control, lanes, memory
+from kinfolk.ir.ops import arithmetic, lanes, memory
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.layout import per_lane
 from kinfolk.tile.paging import Page
+from kinfolk.tile.parting import parted
 from kinfolk.tile.slots import RoundSlots, Slots
-from kinfolk.tile.timeline import Job, Spread, wait_for_tiles
+from kinfolk.tile.timeline import Job, Spread
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_mla.decode.sequence import Work
 from kinfolk_mla.wide.ring import Incoming, Pages, Staged, naming_jobs, row_views
@@ -95,16 +96,11 @@ class DirectRing:
             )
 
     def fill(self, tiles: Sequence[Sequence[Page]], incoming: Incoming) -> None:
-        """Ask for three tiles, wait for them, and meet."""
-        for number, pages in enumerate(tiles):
-            for job in self.calls(pages, self.slots.at(number)):
-                job()
-        wait_for_tiles()
-        control.barrier()
-
-    def drain(self) -> None:
-        """Wait: what is on its way to workgroup memory must not arrive in another workgroup's."""
-        wait_for_tiles()
+        """Stage all tiles."""
+        with parted(self.latent.buffer, later="read"):
+            for number, pages in enumerate(tiles):
+                for job in self.calls(pages, self.slots.at(number)):
+                    job()
 
     def jobs(
         self, slots: RoundSlots, tile: Value, loaded: Sequence[Value], following: Sequence[Value], incoming: Incoming

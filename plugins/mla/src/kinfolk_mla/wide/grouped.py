@@ -14,6 +14,7 @@ import attrs
 from kinfolk.ir.builder import constant
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
+from kinfolk.tile.parting import drain
 from kinfolk.tile.slots import RoundSlots, round_of
 from kinfolk.tile.softmax import OnlineSoftmax, RowState
 from kinfolk.tile.state import loop
@@ -79,6 +80,7 @@ class GroupedLoop:
         start, groups = self._start(), self.spec.key_groups
         rounds = (self.ring.pages.tiles + (groups - 1)) // groups
         attended = loop(0, rounds, start, lambda number, now: self._step(self._tile(number), now)).attended
+        drain()
         count_refused_pages(self.work, attended.refused)
         merge = Merge(self.work, self.attention.softmax, self.values.operand, self.ring.latent.buffer)
         merge.store(attended.rows, attended.output)

@@ -10,6 +10,7 @@ import attrs
 from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory, vector
 from kinfolk.ir.types import F32, BufferType, VectorType
 from kinfolk.ir.value import Value
+from kinfolk.tile.parting import parted
 from kinfolk.tile.softmax import OnlineSoftmax, RowState
 from kinfolk.tile.transposed import TransposedOperand
 from kinfolk_mla.decode.epilogue import Rows, store_lse, store_pair
@@ -22,7 +23,7 @@ PIECE_BYTES: Final = 16
 
 @attrs.frozen(eq=False)
 class Merge:
-    """Group 1 hands its rows to group 0, which stores them; `buffer` is memory that no wave uses any more.
+    """Group 1 hands its rows to group 0, which stores them; `buffer` is memory that the loop read last.
 
     A piece is 16 bytes of each lane. Of a wave, pieces follow each other, lanes next to each other in each.
     """
@@ -34,13 +35,12 @@ class Merge:
 
     def store(self, rows: Sequence[RowState], output: Sequence[Value]) -> None:
         """Write the heads of both groups: `output` is ordered by head tile, then by fragment of `operand`."""
-        merged, factors = self._weighed(*self._exchanged(rows))
-        windows = self._windows(output, len(rows))
-        size = max(1, self._capacity() // len(_cut(windows[0][2])))
-        for begin in range(0, len(windows), size):
-            if begin:
-                control.barrier()
-            self._chunk(windows[begin : begin + size], factors)
+        with parted(self.buffer, earlier="read"):
+            merged, factors = self._weighed(*self._exchanged(rows))
+            windows = self._windows(output, len(rows))
+            size = max(1, self._capacity() // len(_cut(windows[0][2])))
+            for begin in range(0, len(windows), size):
+                self._chunk(windows[begin : begin + size], factors)
         self._if_group(0, lambda: self._store_weights(merged))
 
     def _weighed(
@@ -108,21 +108,17 @@ class Merge:
             control.if_else(self.work.is_split, lambda: merge(Rows.of_segment), lambda: merge(Rows.of_output))
 
         self._if_group(1, hand)
-        control.barrier()
         self._if_group(0, merge_either)
 
     def _exchanged(self, rows: Sequence[RowState]) -> tuple[Sequence[RowState], Sequence[RowState]]:
         """Return the rows of this wave, and those of the wave that has its heads in the other group."""
-        control.barrier()
         waves = self.work.geometry.spec.waves
         partner = self.work.wave ^ self.work.geometry.spec.head_waves
         for number, row in enumerate(rows):
             pair = vector.pack(row.maximum, row.total, row.maximum, row.total)
             self._write(self.work.wave, number, pair, waves)
-        control.barrier()
         pairs = [self._read(partner, number, waves) for number in range(len(rows))]
         others = [RowState(vector.extract(pair, index=0), vector.extract(pair, index=1)) for pair in pairs]
-        control.barrier()
         return rows, others
 
     def _if_group(self, group: int, do: Callable[[], None]) -> None:

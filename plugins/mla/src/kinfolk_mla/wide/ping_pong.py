@@ -6,17 +6,18 @@ half round, so that three slots are enough, and each wave carries one tile's vec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import attrs
 
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic, control
+from kinfolk.ir.ops import arithmetic
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.slots import RoundSlots, round_of
 from kinfolk.tile.softmax import OnlineSoftmax, RowState
+from kinfolk.tile.stagger import Stagger
 from kinfolk.tile.state import loop
 from kinfolk.tile.timeline import Job, Meeting, Round, Section, Spread, Stream, first_reads
 from kinfolk_mla.decode.epilogue import count_refused_pages
@@ -31,7 +32,6 @@ from kinfolk_mla.wide.values import ValueUnits
 if TYPE_CHECKING:
     from kinfolk_mla.wide.spec import MlaGroupedSpec
 
-Values = Callable[[], list[Value]]
 HALF = "half"
 """Where the waves meet: one group after its first product, the other in its second."""
 
@@ -84,20 +84,14 @@ class PingPongLoop:
             start,
             lambda number, now: self._step(number * groups + self.work.group, now),
         ).attended
-        self._in_group(0, list, list)
+        self._stagger.catch_up()
         count_refused_pages(self.work, attended.refused)
         merge = Merge(self.work, self.attention.softmax, self.values.operand, self.ring.latent.buffer)
         merge.store(attended.rows, attended.output)
 
-    def _in_group(self, group: int, do_there: Values, elsewhere: Values) -> Sequence[Value]:
-        """Do something and meet in one group, something else in the other; both give the same values."""
-
-        def meet() -> list[Value]:
-            values = do_there()
-            control.meet(HALF)
-            return values
-
-        return control.if_else(self.work.group.eq(group), meet, elsewhere)
+    @property
+    def _stagger(self) -> Stagger:
+        return Stagger(group=self.work.group, place=HALF)
 
     def _start(self) -> HalfState:
         """Stage tile 0; the second group waits for the first to be half a round ahead, and stages tile 1 meanwhile."""
@@ -115,7 +109,7 @@ class PingPongLoop:
             do(self.ring.loads(behind.pages, behind.loaded))
             return [*behind.following, *behind.loaded]
 
-        later = self._in_group(1, fall_behind, lambda: [*identifiers[2], *incoming.loaded])
+        later = self._stagger.fall_behind(fall_behind, lambda: [*identifiers[2], *incoming.loaded])
         second = self.work.group.eq(1)
         slot = arithmetic.select(second, slots.at(1), slots.begin)
         rows = [

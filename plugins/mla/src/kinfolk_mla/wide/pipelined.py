@@ -15,6 +15,7 @@ import attrs
 from kinfolk.ir.builder import constant
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
+from kinfolk.tile.parting import drain
 from kinfolk.tile.slots import RoundSlots, round_of
 from kinfolk.tile.softmax import OnlineSoftmax, RowState
 from kinfolk.tile.state import loop
@@ -67,7 +68,7 @@ class PipelinedLoop:
         """Fill the pipeline, walk the tiles, store the rows."""
         start = self._start()
         attended = loop(0, self.ring.pages.tiles, start, self._step).attended
-        self.ring.drain()
+        drain()
         count_refused_pages(self.work, attended.refused)
         store_rows(self.work, self.attention.softmax, attended.rows, self.values.operand, attended.output)
 

@@ -75,11 +75,7 @@ class Ring(Protocol):
     def parts(self) -> tuple[Part, Part]: ...
 
     def fill(self, tiles: Sequence[Sequence[Page]], incoming: Incoming) -> None:
-        """Stage what the first round needs of the first three tiles, and meet."""
-        ...
-
-    def drain(self) -> None:
-        """Wait for what the last rounds asked for and nobody needs any more."""
+        """Stage what the first round needs of the first tiles."""
         ...
 
     def jobs(

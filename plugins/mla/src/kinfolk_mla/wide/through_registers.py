@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import attrs
 
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import control, lanes
+from kinfolk.ir.ops import lanes
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.layout import per_lane
 from kinfolk.tile.paging import Page
+from kinfolk.tile.parting import parted
 from kinfolk.tile.slots import RoundSlots, Slots
 from kinfolk.tile.staging import Staging
 from kinfolk.tile.timeline import Job, Spread
@@ -73,16 +74,13 @@ class RegisterRing:
         )
 
     def fill(self, tiles: Sequence[Sequence[Page]], incoming: Incoming) -> None:
-        """Stage all tiles but the last, ask for that one, and meet."""
+        """Stage all tiles but the last, and ask for that one."""
         *staged, coming = tiles
-        for number, pages in enumerate(staged):
-            loaded: list[Value] = []
-            do([*self.loads(pages, loaded), *self.stores(self.slots.at(number), loaded)])
-        do(self.loads(coming, incoming.loaded))
-        control.barrier()
-
-    def drain(self) -> None:
-        """Nothing: what is on its way to registers ends with the wave."""
+        with parted(self.latent.buffer, later="read"):
+            for number, pages in enumerate(staged):
+                loaded: list[Value] = []
+                do([*self.loads(pages, loaded), *self.stores(self.slots.at(number), loaded)])
+            do(self.loads(coming, incoming.loaded))
 
     def jobs(
         self, slots: RoundSlots, tile: Value, loaded: Sequence[Value], following: Sequence[Value], incoming: Incoming
