@@ -25,7 +25,7 @@ from kinfolk.ir.types import F32, I32, ScalarType, VectorType, element_type
 from kinfolk.ir.value import Value
 from kinfolk.matrix import Atom
 from kinfolk.plugins.composition import Composition, compose
-from kinfolk.tile import paging, softmax
+from kinfolk.tile import paging, parting, softmax
 from kinfolk_mla.decode import epilogue, kernel, values
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime.artifact import Artifact
@@ -298,7 +298,7 @@ def drop_barrier(patch: Patch, dropped: int) -> None:
     """Leave out one of the kernel's barriers, counted as they are emitted."""
     emitted_so_far = iter(range(len(BARRIERS)))
     given = vars(control) | {"barrier": lambda: None if next(emitted_so_far) == dropped else control.barrier()}
-    patch.setattr(kernel, "control", SimpleNamespace(**given))
+    patch.setattr(parting, "control", SimpleNamespace(**given))
 
 
 @pytest.mark.parametrize("heads", [16, 64])

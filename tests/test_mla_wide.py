@@ -6,8 +6,9 @@ nothing parts the waves, what shows first may be bytes that another wave has sti
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -26,7 +27,7 @@ from kinfolk.plugins.composition import Composition, compose
 from kinfolk.refusal import unmet
 from kinfolk.tile import slots, softmax, timeline
 from kinfolk_mla.request import MlaRequest
-from kinfolk_mla.wide import attend, direct, limits, merge, plan, scores
+from kinfolk_mla.wide import attend, limits, merge, pipelined, plan, scores
 from kinfolk_mla.wide.spec import MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
 from kinfolk_runtime import bind
 from kinfolk_runtime.artifact import Artifact
@@ -130,7 +131,7 @@ def no_wait(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_drain(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(direct.DirectRing, "drain", lambda self: None)
+    patch.setattr(pipelined, "drain", lambda: None)
 
 
 def slot_too_early(patch: pytest.MonkeyPatch) -> None:
@@ -283,32 +284,58 @@ def test_a_place_of_the_barrier_is_refused_by_the_spec_where_the_round_has_none(
 
 
 @pytest.mark.parametrize(
-    ("arch", "heads", "last"),
-    [("gfx942", 128, True), ("gfx942", 64, True), ("gfx950", 128, False), ("gfx950", 64, True)],
+    ("arch", "heads", "ahead", "edge"),
+    [("gfx942", 128, 2, 2), ("gfx942", 64, 2, 2), ("gfx942", 64, 8, 7), ("gfx950", 128, 2, None), ("gfx950", 64, 2, 2)],
 )
 def test_at_both_legal_edges_there_is_no_race_and_past_the_last_there_is(
-    monkeypatch: pytest.MonkeyPatch, arch: str, heads: int, last: bool
+    monkeypatch: pytest.MonkeyPatch, arch: str, heads: int, ahead: int, edge: int | None
 ) -> None:
-    """`last`: whether there is a last place below what the field takes."""
+    """The last place is as many units as values are read ahead, but one is used before the waves meet; None where all
+    that the field takes is legal.
+    """
     composition, artifact = served(arch, heads)
-    spec = attrs.evolve(artifact.plan.launches[0].spec, value_read_ahead=2)
-    edge = 2 if last else 32
-    for left in (0, edge):
+    spec = attrs.evolve(artifact.plan.launches[0].spec, value_read_ahead=ahead)
+    for left in (0, 32 if edge is None else edge):
         kernel = composition.emit(attrs.evolve(spec, units_after_barrier=left))
         assert judged(composition, artifact, kernel, "ragged").status == "pass"
-    if last:
+    if edge is None:
+        return
+    past = attrs.evolve(spec, units_after_barrier=edge + 1)
+    assert [refusal.field for refusal in composition.validate_spec(past)] == ["units_after_barrier"]
+    with monkeypatch.context() as patch:
+        place = timeline._meeting_place
+
+        def earlier(round_: timeline.Round) -> int:
+            asked = None if round_.meeting is None else round_.meeting.units_after
+            return place(round_) - (asked == edge)
+
+        patch.setattr(timeline, "_meeting_place", earlier)
+        patch.setattr(slots, "check_passage", lambda *_: None)
+        kernel = composition.emit(attrs.evolve(spec, units_after_barrier=edge))
+    findings = judged(composition, artifact, kernel, "ragged").findings
+    assert any("[race]" in finding.message for finding in findings), findings
+
+
+@pytest.mark.parametrize(("arch", "heads", "count"), [("gfx942", 128, 1), ("gfx950", 128, 1), ("gfx950", 64, 5)])
+def test_each_barrier_outside_of_the_loop_is_needed(
+    monkeypatch: pytest.MonkeyPatch, arch: str, heads: int, count: int
+) -> None:
+    """Behind the first tiles, and where groups exchange their rows and hand over accumulators."""
+    composition, artifact = served(arch, heads)
+    whole, findings = control.barrier, []
+    for dropped in range(count):
+        numbers = iter(range(count))
         with monkeypatch.context() as patch:
-            place = timeline._meeting_place
+            patch.setattr(control, "barrier", functools.partial(all_but, dropped, numbers, whole))
+            kernel = composition.emit(artifact.plan.launches[0].spec)
+        assert next(numbers, None) is None
+        findings.append(" ".join(each.message for each in judged(composition, artifact, kernel, "ragged").findings))
+    assert all(re.search(r"\[(race|initialisation)\]", found) for found in findings), findings
 
-            def earlier(round_: timeline.Round) -> int:
-                asked = None if round_.meeting is None else round_.meeting.units_after
-                return place(round_) - (asked == edge)
 
-            patch.setattr(timeline, "_meeting_place", earlier)
-            patch.setattr(slots, "check_passage", lambda *_: None)
-            kernel = composition.emit(attrs.evolve(spec, units_after_barrier=edge))
-        findings = judged(composition, artifact, kernel, "ragged").findings
-        assert any("[race]" in finding.message for finding in findings), findings
+def all_but(dropped: int, numbers: Iterator[int], barrier: Callable[[], None]) -> None:
+    if next(numbers) != dropped:
+        barrier()
 
 
 @pytest.mark.needs("gfx950")
