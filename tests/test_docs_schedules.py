@@ -15,10 +15,10 @@ from kinfolk.ir.ops import arithmetic, control, lanes, memory
 from kinfolk.ir.types import F32, I32
 from kinfolk.ir.value import Value
 from kinfolk.plugins.loading import load
-from kinfolk.tile import rotation, runs, slots, state, timeline, unrolled
+from kinfolk.tile import parting, rotation, runs, slots, state, timeline, unrolled
 
 pytestmark = pytest.mark.needs("gfx942")
-TOOLKIT = (rotation, runs, slots, state, timeline, unrolled)
+TOOLKIT = (parting, rotation, runs, slots, state, timeline, unrolled)
 PAGE = Path(__file__).parent.parent / "docs" / "writing-a-family.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text().split("## Lay it out")[1].split("\n## ")[0], re.S)
 
@@ -32,7 +32,7 @@ class Sums:
 def emitters_own() -> dict[str, Any]:
     """What an emitter has at hand: values, and functions that read, use and do something."""
     lane = lanes.lane_id()
-    buffer = memory.allocate(F32, 3 * 64)
+    buffer, counts = memory.allocate(F32, 3 * 64), memory.allocate(I32, 64)
 
     def read(unit):
         return [constant(float(unit), F32)]
@@ -56,7 +56,7 @@ def emitters_own() -> dict[str, Any]:
     return {
         **{
             name: value
-            for module in (rotation, runs, slots, state, timeline, unrolled)
+            for module in TOOLKIT
             for name, value in vars(module).items()
         },
         **own,
@@ -68,11 +68,14 @@ def emitters_own() -> dict[str, Any]:
         "slot": control.opaque(ring.begin),
         "select": arithmetic.select,
         "Sums": Sums,
+        "buffer": counts,
+        "read_tile": lambda: memory.workgroup_load(counts, lane ^ 1),
+        "write_tile": lambda tile: memory.workgroup_store(counts, lane, tile),
     }
 
 
 def test_the_page_has_an_example_of_each():
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 7
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.split("\n")[0][:30])

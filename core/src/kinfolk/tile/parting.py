@@ -24,7 +24,8 @@ Turn = Literal["read", "write"]
 
 @contextmanager
 def parted(buffer: Value, *, earlier: Turn | None = None, later: Turn | None = None) -> Generator[None]:
-    """Build a stretch inside; a barrier is put before each access to `buffer` of the other kind than the last one.
+    """Build a stretch inside; a barrier is put before each access to `buffer` of the other kind than the last one, and
+    before what only computes values for it.
 
     `earlier` is what was last done to the buffer before the stretch and no barrier parts from it, `later` what is done
     first behind it: in a loop, by the next round. Bytes that come directly are waited for before the barrier. Writes in
@@ -41,7 +42,9 @@ def parted(buffer: Value, *, earlier: Turn | None = None, later: Turn | None = N
         now, stages = _turn(buffer, operation)
         if now is not None:
             if last not in (None, now):
+                values = _values_behind(emitted, begin)
                 _part(directly)
+                emitted += values
                 directly = False
             last, directly = now, directly or stages
         emitted.append(operation)
@@ -56,6 +59,16 @@ def drain() -> None:
     """
     if _on_its_way(current_builder().operations, False):
         wait_for_tiles()
+
+
+def _values_behind(emitted: list[Operation], begin: int) -> list[Operation]:
+    """Take off the operations at the end that only compute values: they need not wait before the barrier."""
+    end = len(emitted)
+    while end > begin and emitted[end - 1].definition.pure:
+        end -= 1
+    values = emitted[end:]
+    del emitted[end:]
+    return values
 
 
 def _part(directly: bool) -> None:
