@@ -54,11 +54,7 @@ def emitters_own() -> dict[str, Any]:
     numbers = {"tiles_of_row": 9, "length": 9, "whole_begin": 1, "whole_end": 7, "zero": 0}
     ring = slots.Slots(begin=constant(0, I32), count=3, elements=64)
     return {
-        **{
-            name: value
-            for module in TOOLKIT
-            for name, value in vars(module).items()
-        },
+        **{name: value for module in TOOLKIT for name, value in vars(module).items()},
         **own,
         **jobs,
         **{name: constant(number, I32) for name, number in numbers.items()},
