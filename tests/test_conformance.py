@@ -113,3 +113,20 @@ def test_a_stranger_s_check_is_run_with_the_others_and_one_that_looks_at_nothing
     assert "stones (that there are stones) on gfx942:\ngfx942: checked nothing" in done.output
     assert "again: kinfolk conformance gfx942 --check stones" in done.output
     assert done.output.endswith("gfx942: 1 of 5 checks fail: stones\n")
+
+
+def fails(subject):
+    raise ValueError("the same everywhere")
+
+
+def test_an_error_that_ends_several_checks_is_told_once(monkeypatch):
+    from kinfolk.testing import registry
+
+    broken = tuple(Check(name=name, proves="nothing", of="arch", run=fails) for name in ("one", "two", "three"))
+    offer = Offer(kind="check", name="core", value="core:CHECKS", distribution="stones", version="1")
+    monkeypatch.setattr(registry, "usable", lambda kind: ("core",))
+    monkeypatch.setattr(registry, "load", lambda kind, name: Loaded(offer, broken))
+    done = asked("gfx942")
+    assert done.output.count("the same everywhere") == 1
+    assert "\ntwo: the same as one\n" in done.output and "\nthree: the same as one\n" in done.output
+    assert done.output.endswith("3 of 3 checks fail: one, two, three\n")

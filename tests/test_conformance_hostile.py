@@ -8,6 +8,7 @@ import pytest
 
 import kinfolk
 from kinfolk.arch import Facts
+from kinfolk.dispatch import selections
 from kinfolk.errors import IRError
 from kinfolk.matrix import MatrixCatalog
 from kinfolk.plugins.composition import Composition
@@ -18,7 +19,7 @@ from kinfolk.roles import ROLE_FACT
 from kinfolk.testing import Subject, run_check
 from kinfolk.testing.core_checks import CHECKS as CORE_CHECKS
 from kinfolk_runtime.conformance import CHECKS as RUNTIME_CHECKS
-from kinfolk_runtime.conformance import runs
+from kinfolk_runtime.conformance import runs, small
 
 pytestmark = pytest.mark.needs("gfx942")
 
@@ -86,6 +87,45 @@ def test_engines_that_differ_in_one_bit_are_found(monkeypatch):
     monkeypatch.setattr(runs, "_outputs", flipped)
     result = run_check(CHECKS["engines"], subject_of("control"))
     assert "output y: 1 of" in result.review()
+
+
+@pytest.mark.simulate
+def test_one_fault_in_every_run_is_told_once_by_the_check_it_is_a_matter_of():
+    """A missing barrier: no other check blames what is right, or says that it found nothing to look at."""
+    subject = subject_of("no_barrier")
+    results = {name: run_check(CHECKS[name], subject) for name in ("reference", "sanitizers", "engines", "binding")}
+    [race] = results["sanitizers"].outcome.defects
+    assert race.remedy.startswith("Put a barrier between the two accesses")
+    assert "more like it, in one_column, exact_block," in race.problem
+    for name in ("reference", "engines"):
+        [nothing] = results[name].outcome.defects
+        assert nothing.remedy == "See the check sanitizers, which tells each fault"
+    assert results["binding"].status == "pass", results["binding"].review()
+
+
+@pytest.mark.simulate
+def test_inputs_that_do_not_bind_are_no_fault_of_the_kernel():
+    subject = subject_of("inputs_of_another_shape")
+    assert len(run_check(CHECKS["reference"], subject).outcome.defects) == 1
+    [nothing] = run_check(CHECKS["sanitizers"], subject).outcome.defects
+    assert nothing.problem == "nothing was run: no scenario's inputs bind"
+    assert len(run_check(CHECKS["binding"], subject).outcome.defects) == 1
+
+
+@pytest.mark.simulate
+def test_every_kernel_is_run_of_a_family_with_few(control):
+    specs = {
+        launch.spec.identity()
+        for request in small.run_requests(control)
+        for launch in selections.plan(control.composed, request, control.flavor_name).launches
+    }
+    assert specs == {spec.identity() for spec in control.specs}
+
+
+@pytest.mark.simulate
+def test_requests_of_the_slow_engine_are_small_and_have_something_to_do(control):
+    [request] = small.smallest_requests(control)
+    assert request.rows == 2 and request.columns >= 2
 
 
 @pytest.mark.simulate

@@ -19,6 +19,7 @@ from kinfolk_hostile.records import HostileRequest, IdleSpec, LaxRequest, Levele
 from kinfolk_row_softmax import kernel as kernel_module
 from kinfolk_row_softmax.candidate import CAPABILITY, row_softmax_plan, row_softmax_specs
 from kinfolk_row_softmax.kernel import RowWalk
+from kinfolk_row_softmax.row import Row
 from kinfolk_row_softmax.scenarios import row_softmax_scenarios
 from kinfolk_row_softmax.spec import RowSoftmaxSpec
 
@@ -116,6 +117,17 @@ def _unordered_columns(self: RowWalk, start: Any) -> list[Any]:
     return [first + pieces[name] * self.threads for name in set(pieces)]
 
 
+def _one_column_too_many(self: Row, column: Any) -> Any:
+    """In f32 this is past the end of the view, which gives 0; in 16 bits the view ends with a whole word."""
+    return column <= self.columns
+
+
+def _longer_than_declared(request: Any) -> Iterator[Any]:
+    for scenario in row_softmax_scenarios(request):
+        asked = attrs.evolve(scenario.request, columns=scenario.request.columns + 1)
+        yield attrs.evolve(scenario, request=asked)
+
+
 def _mask_one_too_many(scores: Any, columns: Any, count: Any) -> Any:
     from kinfolk.tile.softmax import mask_scores
 
@@ -202,6 +214,12 @@ FAULTS: Final = {
     "steep_scale": Fault(check="reference", words="scale=3e+38", request=SteepRequest),
     "no_barrier": Fault(
         check="sanitizers", words="with no barrier between", patches=((control, "barrier", lambda: None),)
+    ),
+    "wrong_in_16_bits": Fault(
+        check="sanitizers", words="between the rows of x", patches=((Row, "holds", _one_column_too_many),)
+    ),
+    "inputs_of_another_shape": Fault(
+        check="reference", words="do: Let scenarios build what the plan declares", scenarios=_longer_than_declared
     ),
     "half_stored": Fault(
         check="sanitizers",

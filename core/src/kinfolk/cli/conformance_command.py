@@ -114,10 +114,13 @@ def _print(subject: Subject, results: list[Result]) -> None:
     for result in results:
         for note in result.outcome.notes:
             say(f"note: {result.check.name}: {note}")
+    reviewed: dict[tuple[str, ...], str] = {}
     for result in results:
         if result.status == "fail":
             click.echo()
-            click.echo(result.review())
+            problems = tuple(defect.problem for defect in result.outcome.defects)
+            first = reviewed.setdefault(problems, result.check.name)
+            click.echo(result.review() if first == result.check.name else f"{result.check.name}: the same as {first}")
     failed = [result.check.name for result in results if result.status == "fail"]
     ended = f"{len(failed)} of {len(results)} checks fail: {', '.join(failed)}" if failed else "all checks pass"
     say(f"{subject.title}: {ended}")

@@ -71,6 +71,11 @@ class Findings:
         self._found: dict[tuple[str, str], tuple[Defect, int]] = {}
         self._notes: list[str] = []
 
+    @property
+    def count(self) -> int:
+        """How many cases were counted so far."""
+        return self._count
+
     def looked_at(self, cases: int = 1) -> None:
         """Count cases."""
         self._count += cases

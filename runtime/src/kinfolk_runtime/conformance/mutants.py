@@ -7,7 +7,7 @@ from typing import Final
 from kinfolk.request import Request
 from kinfolk.testing.check import Findings, Outcome
 from kinfolk.testing.subject import Subject
-from kinfolk_runtime.conformance.runs import smallest_requests
+from kinfolk_runtime.conformance.small import smallest_requests
 from kinfolk_runtime.mutation import mutate
 
 FEW: Final = 16

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from kinfolk.candidate import Candidate
-from kinfolk.check import Expected, Scenario, ScenarioReport, compare
+from kinfolk.check import Expected, Finding, Scenario, ScenarioReport, compare
 from kinfolk.dispatch import selections
 from kinfolk.errors import BindError, InternalError, KinfolkError, Refused, SimulationError
-from kinfolk.fields import ExactFloat, ExactInt
 from kinfolk.plan import Plan
 from kinfolk.request import Request
 from kinfolk.testing.check import Findings, Outcome
 from kinfolk.testing.requests import told
 from kinfolk.testing.subject import Subject
-from kinfolk.testing.values import inner
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import bind
 from kinfolk_runtime.compilation import compile as compile_plan
+from kinfolk_runtime.conformance.small import MOST_BYTES, most_bytes, run_requests, smallest_requests
 from kinfolk_runtime.memory import needed_bytes
 from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.simulator.sanitizers import SANITIZERS
 from kinfolk_runtime.verify import Fitting, run_scenario, runners_of
 
 Array = npt.NDArray[Any]
-MOST_BYTES: Final = 6 * 2**20
-"""A run that holds more is left to level full."""
-FULL_BYTES: Final = 16 * 2**20
-FAULTS: Final = ("simulation", "unwritten", "bind")
+ENGINES_BYTES: Final = 2 * MOST_BYTES
+"""So much a candidate's scenarios hold together that level quick runs on both engines."""
+FAULTS: Final = ("simulation", "unwritten")
+WRONG_VALUES: Final = "Mend the kernel, or derive the reference's tolerance anew if that is what is wrong"
+REMEDIES: Final[Mapping[str, str]] = {
+    "unwritten": "Store every element of the output, whatever the inputs are",
+    "race": "Put a barrier between the two accesses, or let each wave keep to elements of its own",
+    "memory": "Bound or mask the index: it leaves the elements that the inputs have",
+    "alignment": "Declare a smaller alignment, or begin the access where it is aligned",
+    "permission": "Declare the parameter's access as the kernel needs it",
+    "initialisation": "Store before it is read, or mask the read",
+    "sync": "Let every wave, with all its lanes, come to the same barriers, and wait for what it stages",
+    "integer": "Use wider integers, or bound the operands before",
+    "indirection": "Clamp the loaded value, or select on a comparison of it, before it becomes an address",
+}
+"""What to do about a fault, by the kind at its end, else by its code."""
+ACCESS: Final = "Mend the access: a barrier, a bound, a mask or a store is missing"
+SEE_SANITIZERS: Final = "See the check sanitizers, which tells each fault"
 ORDERS: Final = {False: (0, 1), True: (0, 1, 2)}
 
 
@@ -61,14 +75,12 @@ def reference(subject: Subject) -> Outcome:
     for request, why in runs.failed:
         problem = f"an admitted request cannot be run: {why}"
         found.wrong(subject.title, problem, "Mend what it names, or refuse the request", told(request))
-    for ran in runs.ran:
-        found.looked_at(sum(output.elements for output in ran.report.outputs))
-        for finding in ran.report.findings:
-            if finding.code not in FAULTS:
-                where = f"scenario {ran.scenario.name} ({ran.scenario.about})"
-                output = f"{finding.output}: " if finding.output else ""
-                remedy = "Mend the kernel, or derive the reference's tolerance anew if that is what is wrong"
-                found.wrong(where, f"{output}{finding.message}", remedy, told(ran.request), kind=finding.code)
+    compared = sum(output.elements for ran in runs.ran for output in ran.report.outputs)
+    found.looked_at(compared)
+    _tell(found, runs, lambda finding: finding.code not in FAULTS, _remedy)
+    codes = {finding.code for ran in runs.ran for finding in ran.report.findings}
+    if not compared and codes and codes <= {*FAULTS}:
+        found.wrong(subject.title, "nothing was compared: no run came to its end", SEE_SANITIZERS)
     for note in runs.notes:
         found.note(note)
     return found.outcome()
@@ -78,17 +90,44 @@ def sanitizers(subject: Subject) -> Outcome:
     """Count what the sanitizers looked for in every run, and tell each fault once."""
     found = Findings("sanitizers", "sanitizers in runs")
     orders = len(ORDERS[subject.full])
-    if not runs_of(subject).ran:
-        for request, why in runs_of(subject).failed[:1]:
+    runs = runs_of(subject)
+    if not runs.ran:
+        for request, why in runs.failed[:1]:
             found.wrong(subject.title, f"nothing could be run: {why}", "Mend what it names", told(request))
-    for ran in runs_of(subject).ran:
-        found.looked_at(len(SANITIZERS) * orders)
-        for finding in ran.report.findings:
-            if finding.code in FAULTS:
-                where = f"scenario {ran.scenario.name} ({ran.scenario.about})"
-                remedy = "Mend the access: a barrier, a bound, a mask or a store is missing"
-                found.wrong(where, finding.message, remedy, told(ran.request), kind=finding.code)
+    bound = [ran for ran in runs.ran if not any(finding.code == "bind" for finding in ran.report.findings)]
+    found.looked_at(len(SANITIZERS) * orders * len(bound))
+    if runs.ran and not bound:
+        found.wrong(subject.title, "nothing was run: no scenario's inputs bind", "See the check reference")
+    _tell(found, runs, lambda finding: finding.code in FAULTS, _remedy)
     return found.outcome()
+
+
+def _remedy(finding: Finding) -> str:
+    """Return what to do about a finding of a run."""
+    if finding.code == "bind":
+        return "Let scenarios build what the plan declares, or declare what the kernel takes"
+    if finding.code not in FAULTS:
+        return WRONG_VALUES
+    kinds = [kind for kind in re.findall(r"\[(\w+)\]", finding.message) if kind in REMEDIES]
+    return REMEDIES.get(kinds[-1] if kinds else finding.code, ACCESS)
+
+
+def _tell(found: Findings, runs: Runs, concerns: Callable[[Finding], bool], remedy: Callable[[Finding], str]) -> None:
+    """Tell findings of runs; those that differ in numbers or kernel alone are one, with all their scenarios."""
+    alike: dict[tuple[str, str, str], list[tuple[Ran, Finding]]] = {}
+    for ran in runs.ran:
+        for finding in filter(concerns, ran.report.findings):
+            _, _, of_any_kernel = finding.message.partition(": ")  # a fault begins with the kernel's name
+            told_of = of_any_kernel if finding.code in FAULTS and of_any_kernel else finding.message
+            words = re.sub(r"[-+]?[0-9][-+.0-9a-zA-Z]*", "#", told_of)
+            alike.setdefault((finding.code, finding.output, words), []).append((ran, finding))
+    for each in alike.values():
+        (ran, finding), names = each[0], list(dict.fromkeys(ran.scenario.name for ran, _ in each))
+        where = f"scenario {names[0]} ({ran.scenario.about})"
+        others = "" if len(each) == 1 else f" (and {len(each) - 1} more like it"
+        others += f", in {', '.join(names[1:])} too)" if len(names) > 1 else ")" if others else ""
+        output = f"{finding.output}: " if finding.output else ""
+        found.wrong(where, f"{output}{finding.message}{others}", remedy(finding), told(ran.request))
 
 
 def runs_of(subject: Subject) -> Runs:
@@ -100,7 +139,7 @@ def _runs(subject: Subject) -> Runs:
     runners = runners_of(order_seeds=ORDERS[subject.full])
     ran: list[Ran] = []
     failed: list[tuple[Request, str]] = []
-    notes: list[str] = []
+    large: dict[str, int] = {}
     for request in run_requests(subject):
         try:
             artifact = artifact_of(subject, request)
@@ -108,14 +147,15 @@ def _runs(subject: Subject) -> Runs:
                 subject.composed, subject.composed.scenarios(request), subject.flavor_name, sparse=subject.full
             )
             for scenario in fitting.scenarios:
-                if needed_bytes(fitting.plans[scenario.name], scenario.sparse) > _most(subject):
-                    notes.append(f"scenario {scenario.name} of {told(request)} is too large for this level")
+                if needed_bytes(fitting.plans[scenario.name], scenario.sparse) > most_bytes(subject):
+                    large[scenario.name] = large.get(scenario.name, 0) + 1
                     continue
                 report = run_scenario(subject.composed, artifact, scenario, runners)
                 ran.append(Ran(request=request, scenario=scenario, report=report))
         except KinfolkError as error:
             failed.append((request, f"{type(error).__name__}: {error}"))
-    return Runs(ran=tuple(ran), failed=tuple(failed), notes=tuple(dict.fromkeys(notes)))
+    notes = [f"scenario {name} is too large for this level in {of} of the requests" for name, of in large.items()]
+    return Runs(ran=tuple(ran), failed=tuple(failed), notes=tuple(notes))
 
 
 def artifact_of(subject: Subject, request: Request) -> Artifact:
@@ -124,66 +164,11 @@ def artifact_of(subject: Subject, request: Request) -> Artifact:
     return compile_plan(plan, composition=subject.composed)
 
 
-def _most(subject: Subject) -> int:
-    return FULL_BYTES if subject.full else MOST_BYTES
-
-
-def run_requests(subject: Subject) -> list[Request]:
-    """Return the requests that are run: of each candidate one that is as large as the level allows, then those with
-    nothing to do and those with a number at an end of its range."""
-    return subject.once("run requests", lambda: _run_requests(subject))
-
-
-def _run_requests(subject: Subject) -> list[Request]:
-    drawn = subject.requests.admitted(400 if subject.full else 150, small=True)
-    plans = {request.to_json(): cast("Plan", verdict.plan) for request, verdict in drawn}
-    for candidate in subject.requests.candidates:
-        for request in subject.requests.bases(candidate):
-            plans[request.to_json()] = cast("Plan", subject.requests.verdict(request, candidate).plan)
-    chosen: dict[str, Request] = {}
-    for candidate in subject.requests.candidates:
-        own = [plan for plan in plans.values() if plan.candidate == candidate.name]
-        fitting = sorted((plan for plan in own if needed_bytes(plan) <= _most(subject)), key=_filled)
-        if not fitting:
-            continue
-        full_axes = [plan for plan in fitting if _filled(plan)[0] == _filled(fitting[-1])[0]]
-        largest = [plan.request for plan in fitting[-2 if subject.full else -1 :]]
-        chosen |= {each.to_json(): each for each in (*largest, *_ends(subject, full_axes[0].request))}
-    return list(chosen.values())
-
-
-def _filled(plan: Plan) -> tuple[int, int]:
-    """Return how much of a plan's work is there: axes of more than one element, then bytes."""
-    scope = plan.scope()
-    wide = 0
-    for binding in plan.bindings:
-        try:
-            wide += sum(axis.extent.integer(scope) > 1 for axis in binding.shape)
-        except KinfolkError:
-            continue
-    return wide, needed_bytes(plan)
-
-
-def _ends(subject: Subject, request: Request) -> Iterator[Request]:
-    """Yield the request with a launch field at 0, where that is something, and with a float at an end of its range."""
-    for name in subject.requests.launch:
-        match inner(subject.requests.fields[name]):
-            case ExactInt(0):
-                values: tuple[Any, ...] = (0,)
-            case ExactFloat(minimum, maximum) if abs(minimum) != np.inf and abs(maximum) != np.inf:
-                values = (minimum, maximum)
-            case _:
-                continue
-        for value in values:
-            found = subject.requests.beside(request, name, value)
-            if found is not None:
-                yield found
-
-
 def engines(subject: Subject) -> Outcome:
     """Run small scenarios on both engines, and compare the bytes of every output and each with the reference."""
     found = Findings("engines", "outputs of both engines")
     pair = Simulator(1, engine="fast"), Simulator(1, engine="reference")
+    faults = 0
     for request, scenario in _small_scenarios(subject):
         try:
             plan = selections.plan(subject.composed, scenario.request, subject.flavor_name)
@@ -193,10 +178,11 @@ def engines(subject: Subject) -> Outcome:
             found.wrong(scenario.name, str(error), "An op's two meanings differ: mend its declaration", told(request))
             continue
         except (SimulationError, BindError, Refused):
-            continue  # the check of sanitizers tells it
+            faults += 1  # the check of sanitizers tells it, or that of the reference
+            continue
         expected = cast("Mapping[str, Expected]", subject.composed.reference(scenario.request, inputs))
         for name, array in outputs[0].items():
-            found.looked_at()
+            found.looked_at(int(array.size > 0))
             other = outputs[1][name]
             where = f"scenario {scenario.name}, output {name}"
             if array.tobytes() != other.tobytes():
@@ -205,30 +191,27 @@ def engines(subject: Subject) -> Outcome:
                 found.wrong(where, problem, "An op's two meanings differ: mend its declaration", told(request))
             elif not compare(name, plan.binding(name).dtype, other, expected[name]).passed:
                 found.wrong(where, "is outside the reference's tolerance", "See the check reference", told(request))
+    if faults and not found.count:
+        found.wrong(subject.title, "nothing was compared: no scenario came to its end", SEE_SANITIZERS)
     for note in pair[0].notes:
         found.note(note)
     return found.outcome()
 
 
-def smallest_requests(subject: Subject) -> Iterator[Request]:
-    """Yield the smallest requests of every candidate: one, three at level full."""
-    for candidate in subject.requests.candidates:
-        bases = [(_bytes_of(subject, candidate, each), each) for each in subject.requests.bases(candidate)]
-        yield from (request for _, request in sorted(bases, key=lambda pair: pair[0])[: 3 if subject.full else 1])
-
-
 def _small_scenarios(subject: Subject) -> Iterator[tuple[Request, Scenario]]:
-    """Yield the scenarios of the smallest requests: the reference engine takes its time."""
+    """Yield scenarios of the smallest requests, at level quick as many of each as hold little together, drawn by the
+    seed: the reference engine takes its time."""
     for request in smallest_requests(subject):
         scenarios = subject.composed.scenarios(request)
         offered = Fitting.of(subject.composed, scenarios, subject.flavor_name, sparse=False)
-        for scenario in offered.scenarios:
-            if needed_bytes(offered.plans[scenario.name]) <= _most(subject):
+        drawn = list(offered.scenarios)
+        random.Random(f"{subject.seed} engines").shuffle(drawn)
+        room = ENGINES_BYTES
+        for scenario in drawn:
+            size = needed_bytes(offered.plans[scenario.name])
+            if size <= most_bytes(subject) and (subject.full or size <= room):
+                room -= size
                 yield request, scenario
-
-
-def _bytes_of(subject: Subject, candidate: Candidate, request: Request) -> int:
-    return needed_bytes(cast("Plan", subject.requests.verdict(request, candidate).plan))
 
 
 def _outputs(plan: Plan, inputs: Mapping[str, Any], subject: Subject, simulator: Simulator) -> dict[str, Array]:

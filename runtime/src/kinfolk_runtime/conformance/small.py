@@ -1,0 +1,166 @@
+"""Which requests a family's kernels are run on: small ones, made from what it declares, of every candidate."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+import numpy as np
+
+from kinfolk.candidate import Candidate
+from kinfolk.errors import KinfolkError
+from kinfolk.fields import ExactFloat, ExactInt
+from kinfolk.plan import Plan
+from kinfolk.request import Request
+from kinfolk.testing.subject import Subject
+from kinfolk.testing.values import inner
+from kinfolk_runtime.memory import needed_bytes
+
+MOST_BYTES: Final = 6 * 2**20
+"""A run that holds more is left to level full."""
+FULL_BYTES: Final = 16 * 2**20
+OTHER_KERNELS: Final = 2
+"""So many further values of each compiled field are run at level quick."""
+FEW: Final = (1, 2, 3, 5, 7)
+"""What launch fields of the smallest requests are lowered to, where that leaves something to do."""
+
+
+def most_bytes(subject: Subject) -> int:
+    """Return how much a run may hold."""
+    return FULL_BYTES if subject.full else MOST_BYTES
+
+
+def run_requests(subject: Subject) -> list[Request]:
+    """Return the requests that are run: of each candidate one that is as large as the level allows, those with nothing
+    to do, those with a number at an end of its range, and those whose kernels are others."""
+    return subject.once("run requests", lambda: _run_requests(subject))
+
+
+def _run_requests(subject: Subject) -> list[Request]:
+    chosen: dict[str, Request] = {}
+    for candidate in subject.requests.candidates:
+        fitting = runnable_plans(subject, candidate)
+        if not fitting:
+            continue
+        largest = [plan.request for plan in fitting[-2 if subject.full else -1 :]]
+        small = _shrunk(subject, candidate, _working(fitting)[0]).request
+        found = (*largest, *_ends(subject, small), *_other_kernels(subject, candidate, largest, small))
+        chosen |= {each.to_json(): each for each in found}
+    return list(chosen.values())
+
+
+def runnable_plans(subject: Subject, candidate: Candidate) -> list[Plan]:
+    """Return plans of small requests that a candidate admits and the level has memory for, by how much is in them."""
+    plans = [plan for plan in _drawn_plans(subject) if plan.candidate == candidate.name]
+    return sorted((plan for plan in plans if needed_bytes(plan) <= most_bytes(subject)), key=_filled)
+
+
+def _drawn_plans(subject: Subject) -> list[Plan]:
+    return subject.once("drawn plans", lambda: _plans_of_drawn(subject))
+
+
+def _plans_of_drawn(subject: Subject) -> list[Plan]:
+    drawn = subject.requests.admitted(400 if subject.full else 150, small=True)
+    plans = {request.to_json(): cast("Plan", verdict.plan) for request, verdict in drawn}
+    for candidate in subject.requests.candidates:
+        for request in subject.requests.bases(candidate):
+            plans[request.to_json()] = cast("Plan", subject.requests.verdict(request, candidate).plan)
+    return list(plans.values())
+
+
+def _working(fitting: list[Plan]) -> list[Plan]:
+    """Return those of sorted plans that have no less to do than the last: as many axes of more than one element."""
+    return [plan for plan in fitting if _filled(plan)[0] == _filled(fitting[-1])[0]]
+
+
+def _filled(plan: Plan) -> tuple[int, int]:
+    """Return how much of a plan's work is there: axes of more than one element, then bytes."""
+    scope = plan.scope()
+    wide = 0
+    for binding in plan.bindings:
+        try:
+            wide += sum(axis.extent.integer(scope) > 1 for axis in binding.shape)
+        except KinfolkError:
+            continue
+    return wide, needed_bytes(plan)
+
+
+def _ends(subject: Subject, request: Request) -> Iterator[Request]:
+    """Yield the request with a launch field at 0, where that is something, and with a float at an end of its range."""
+    for name in subject.requests.launch:
+        match inner(subject.requests.fields[name]):
+            case ExactInt(0):
+                values: tuple[Any, ...] = (0,)
+            case ExactFloat(minimum, maximum) if abs(minimum) != np.inf and abs(maximum) != np.inf:
+                values = (minimum, maximum)
+            case _:
+                continue
+        for value in values:
+            found = subject.requests.beside(request, name, value)
+            if found is not None:
+                yield found
+
+
+def _other_kernels(
+    subject: Subject, candidate: Candidate, chosen: list[Request], request: Request
+) -> Iterator[Request]:
+    """Yield the request with another value of each compiled field, where that has a kernel not run so far: at level
+    quick the first two of each field, from both ends of its values."""
+    seen = {spec for each in chosen for spec in _specs_of(subject, candidate, each)}
+    for name, pool in subject.requests.pools.items():
+        if name in subject.requests.launch:
+            continue
+        kernels = 0
+        for value in _from_both_ends(pool):
+            other = subject.requests.beside(request, name, value)
+            if other is None or (kernels == OTHER_KERNELS and not subject.full):
+                continue
+            specs = _specs_of(subject, candidate, other)
+            if not specs <= seen:
+                seen |= specs
+                kernels += 1
+                yield other
+
+
+def _specs_of(subject: Subject, candidate: Candidate, request: Request) -> set[str]:
+    plan = cast("Plan", subject.requests.verdict(request, candidate).plan)
+    return {launch.spec.identity() for launch in plan.launches}
+
+
+def _from_both_ends(values: list[Any]) -> list[Any]:
+    half = (len(values) + 1) // 2
+    pairs = itertools.zip_longest(values[:half], values[half:][::-1], fillvalue=None)
+    return [value for pair in pairs for value in pair][: len(values)]
+
+
+def smallest_requests(subject: Subject) -> Iterator[Request]:
+    """Yield the smallest requests of every candidate that have something to do everywhere: one, three at level full."""
+    for candidate in subject.requests.candidates:
+        fitting = runnable_plans(subject, candidate)
+        small = sorted(_working(fitting), key=_workgroups)[: 3 if subject.full else 1] if fitting else []
+        shrunk = (_shrunk(subject, candidate, plan).request for plan in small)
+        yield from {request.to_json(): request for request in shrunk}.values()
+
+
+def _shrunk(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
+    """Return the plan of a smaller request that fills as many axes: each launch field is lowered as far as it may."""
+    axes = _filled(plan)[0]
+    for name in subject.requests.launch:
+        for value in FEW:
+            if type(getattr(plan.request, name)) is not int or getattr(plan.request, name) <= value:
+                break
+            request = subject.requests.beside(plan.request, name, value)
+            if request is None:
+                continue
+            other = cast("Plan", subject.requests.verdict(request, candidate).plan)
+            if _filled(other)[0] >= axes and _workgroups(other) < _workgroups(plan):
+                plan = other
+                break
+    return plan
+
+
+def _workgroups(plan: Plan) -> tuple[int, int]:
+    """Return how much a simulator has to do: workgroups, then bytes."""
+    return sum(math.prod(plan.grid(launch)) for launch in plan.launches), needed_bytes(plan)
