@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from engine_pair import run_both
-from workgroup_toy import STAGE, WAIT
+from workgroup_toy import ADD, STAGE, WAIT
 
 from kinfolk.ir import build_kernel
 from kinfolk.ir.builder import constant
@@ -90,6 +90,24 @@ def test_each_barrier_is_needed_and_they_are_enough(any_toy, declare, directly):
     for name in ("core.barrier", "toy.wait"):
         for number in range(names.count(name)):
             assert tile.verdict(without(tile.built(declare), name, number)) == "race"
+
+
+def test_an_addition_to_a_tile_is_a_write(any_toy, declare):
+    """Between it and a read there is a barrier; additions in a row have none."""
+
+    def body(y):
+        buffer = memory.allocate(I32, any_toy.wave)
+        with parted(buffer):
+            memory.workgroup_store(buffer, lanes.lane_id(), lanes.lane_id())
+            ADD.add(buffer, lanes.lane_id(), lanes.lane_id())
+            found = memory.workgroup_load(buffer, lanes.lane_id())
+            ADD.add(buffer, lanes.lane_id(), found)
+        memory.store(memory.offset(y, lanes.lane_id()), found)
+
+    arch = evolve(any_toy.arch, ops=(*any_toy.arch.ops, ADD))
+    kernel = build_kernel("k", (declare("y", I32, "write"),), arch=arch, block=any_toy.wave, body=body)
+    named = {"core.workgroup_store": "w", "toy.add": "a", "core.workgroup_load": "r", "core.barrier": "B"}
+    assert "".join(named.get(op.name, "") for op in kernel.walk()) == "waBrBa"
 
 
 @pytest.mark.parametrize(

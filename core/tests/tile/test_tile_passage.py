@@ -75,6 +75,8 @@ TOLD = {
 def test_what_cannot_be_or_cannot_be_judged_is_told(evaluate, words):
     with pytest.raises(IRError, match=re.escape(TOLD[words])) as caught:
         evaluate(Accesses(words))
+    both = "tiles ahead" in TOLD[words] or "written again" in TOLD[words]
+    assert not both or str(caught.value).count("(at ") == 2, "both accesses, each with its line"
     assert "test_tile_passage.py" in str(caught.value) or "waves meet" in str(caught.value)
 
 
