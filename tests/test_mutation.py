@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import attrs
@@ -16,8 +17,10 @@ from kinfolk.ir.types import I64
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.plugins.discovery import Offer
 from kinfolk.plugins.loading import Loaded, load
+from kinfolk.testing import Subject
 from kinfolk.testing.mutation.operators.declare import Change, Operator, operand_replaced, plus
 from kinfolk_runtime.cli.mutate import command
+from kinfolk_runtime.conformance.small import mutation_requests
 from kinfolk_runtime.mutation import MutationReport, Score, mutate, score, store, stored
 from kinfolk_runtime.mutation.report import CandidateReport
 
@@ -116,6 +119,9 @@ def test_scenarios_of_nothing_let_every_mutant_live_and_the_command_fails(weak, 
     assert told.exit_code == 1, told.output
     assert "nothing notices lost_write: nothing is written" in told.output
     assert "kernel.py:" in told.output and "kinfolk mutate row_softmax --arch gfx942 --candidate" in told.output
+    line = next(line for line in told.output.splitlines() if line.strip().startswith("kinfolk mutate row_softmax"))
+    repeated = CliRunner().invoke(command, shlex.split(line)[2:])
+    assert repeated.exit_code == 1 and repeated.output.count("nothing notices") == 1, repeated.output
     document = json.loads(CliRunner().invoke(command, [*words, "--json"]).output)
     [candidate] = document["archs"][0]["candidates"]
     assert document["status"] == candidate["status"] == "fail" and candidate["survived"] > candidate["killed"]
@@ -130,11 +136,19 @@ def test_scenarios_of_nothing_let_every_mutant_live_and_the_command_fails(weak, 
 def test_an_unknown_mutant_or_candidate_is_a_sentence(family, monkeypatch):
     monkeypatch.setattr("kinfolk.plugins.composition.compose", lambda name, arch: family)
     for words, sentence in (
-        (("--mutant", "none:1:x"), "no mutant is named"),
+        (("--mutant", "none:1:x"), "no mutant is named 'none:1:x' in the kernels of these requests"),
+        (("--mutant", "wrong_axis:14:axis 0"), "Did you mean 'wrong_axis:14:axis 0 -> 1'"),
         (("--candidate", "x.y"), "for candidate x.y"),
     ):
         told = CliRunner().invoke(command, ["row_softmax", "--arch", "gfx942", *words])
         assert told.exit_code == 1 and sentence in told.output
+
+
+def test_requests_that_are_made_up_reach_every_kernel_of_a_family_with_few(family):
+    """It names none: lines that only 16 bits have are mutated too."""
+    requests = mutation_requests(Subject.of_family(family))
+    assert {request.dtype for request in requests} == {"f32", "bf16", "f16"}
+    assert all(request.rows > 1 and request.columns > 1 for request in requests)
 
 
 def test_the_example_family_notices_a_sample(family, request_of_rows):

@@ -146,7 +146,8 @@ def completed(plan: Plan, composition: Composed, candidate: Candidate, flavor: F
     if unknown := [name for name in read if name not in facts]:
         raise PluginError(
             f"{candidate.plugin}: the plan of {candidate.name} reads facts {composition.arch.name} does not declare: "
-            f"{', '.join(unknown)}; it declares: {', '.join(sorted(facts))}"
+            f"{', '.join(unknown)}; it declares: {', '.join(sorted(facts))}. Declare it in the arch, or let a Limit "
+            f"of the candidate refuse archs without it"
         )
     return attrs.evolve(
         plan,

@@ -11,6 +11,7 @@ import click
 from kinfolk.cli.output import EXIT_FAILED, print_document, print_refusals, refusals_of, say
 from kinfolk.cli.table import print_table
 from kinfolk.errors import KinfolkError
+from kinfolk.flavor import DEFAULT_FLAVOR
 from kinfolk_runtime.cli.asked import flavor_option
 from kinfolk_runtime.cli.progress import progress
 
@@ -79,7 +80,7 @@ def command(
         print_document({"schema": SCHEMA, "status": "pass" if passed else "fail", "archs": archs})
     else:
         for report, notes in reports:
-            _print(report)
+            _print(report, asked)
             for note in notes:
                 say(note)
     if not passed:
@@ -159,14 +160,14 @@ def _against(scores: Mapping[str, Score], report: MutationReport) -> list[str]:
     return notes
 
 
-def _print(report: MutationReport) -> None:
+def _print(report: MutationReport, asked: _Asked) -> None:
     title = f"{report.family} on {report.arch}, {report.flavor}: " + (
         "every class of mutants" if report.seed is None else f"a sample of mutants, seed {report.seed}"
     )
     columns = ("candidate", "status", "sites x operators", "mutants", "killed", "equivalent", "survived", "killed by")
     print_table(title, columns, [_row(each) for each in report.candidates])
     for each in report.candidates:
-        _print_failures(report, each)
+        _print_failures(report, each, asked)
 
 
 def _row(report: CandidateReport) -> tuple[object, ...]:
@@ -176,7 +177,7 @@ def _row(report: CandidateReport) -> tuple[object, ...]:
     return (report.candidate, report.status, classes, len(report.outcomes), *counts, killers)
 
 
-def _print_failures(report: MutationReport, candidate: CandidateReport) -> None:
+def _print_failures(report: MutationReport, candidate: CandidateReport, asked: _Asked) -> None:
     if candidate.error:
         say(candidate.error)
     if candidate.unapplied:
@@ -186,4 +187,6 @@ def _print_failures(report: MutationReport, candidate: CandidateReport) -> None:
         for line in outcome.diff:
             say(f"    {line}", "    ")
         words = f"{report.family} --arch {report.arch} --candidate {candidate.candidate}"
+        words += "" if report.flavor == DEFAULT_FLAVOR else f" --flavor {report.flavor}"
+        words += "".join(f" {shlex.quote(word)}" for word in asked.fields)
         say(f"    kinfolk mutate {words} --mutant {shlex.quote(outcome.mutant)}", "    ")

@@ -7,7 +7,7 @@ from typing import Final
 from kinfolk.request import Request
 from kinfolk.testing.check import Findings, Outcome
 from kinfolk.testing.subject import Subject
-from kinfolk_runtime.conformance.small import smallest_requests
+from kinfolk_runtime.conformance.small import mutation_requests
 from kinfolk_runtime.mutation import mutate
 
 FEW: Final = 16
@@ -35,5 +35,5 @@ def mutation(subject: Subject) -> Outcome:
 
 
 def _requests(subject: Subject) -> tuple[Request, ...]:
-    """Return the requests that the family names for this, else the smallest of each candidate."""
-    return subject.composed.mutation_requests() or tuple(smallest_requests(subject))
+    """Return the requests that the family names for this, else small ones that are made up."""
+    return subject.composed.mutation_requests() or mutation_requests(subject)

@@ -144,6 +144,18 @@ def smallest_requests(subject: Subject) -> Iterator[Request]:
         yield from {request.to_json(): request for request in shrunk}.values()
 
 
+def mutation_requests(subject: Subject) -> tuple[Request, ...]:
+    """Return requests in which mutants can be run: of each candidate the smallest, and those with other kernels."""
+    found: dict[str, Request] = {}
+    for candidate in subject.requests.candidates:
+        fitting = runnable_plans(subject, candidate)
+        if fitting:
+            small = _shrunk(subject, candidate, min(_working(fitting), key=_workgroups)).request
+            for each in (small, *_other_kernels(subject, candidate, [small], small)):
+                found[each.to_json()] = each
+    return tuple(found.values())
+
+
 def _shrunk(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
     """Return the plan of a smaller request that fills as many axes: each launch field is lowered as far as it may."""
     axes = _filled(plan)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -77,7 +78,7 @@ def mutate(
     as it begins.
     Raises NoRequests where there is no request, ToolError and Refused as `compile`.
     """
-    offered = tuple(requests) or composition.mutation_requests() or _smallest(composition, flavor)
+    offered = tuple(requests) or composition.mutation_requests() or _made_up(composition, flavor)
     benches: dict[str, list[Request]] = {}
     for request in offered:
         benches.setdefault(_candidate_of(composition, request, flavor), []).append(request)
@@ -110,11 +111,12 @@ def mutate(
     )
 
 
-def _smallest(composition: Composition, flavor: str) -> tuple[Request, ...]:
+def _made_up(composition: Composition, flavor: str) -> tuple[Request, ...]:
     """Return small requests that the candidates of a family admit, made from what it declares."""
-    from kinfolk.testing.requests import Requests
+    from kinfolk.testing import Subject as Tested
+    from kinfolk_runtime.conformance.small import mutation_requests
 
-    return Requests(composition, flavor, 0).every_base()
+    return mutation_requests(Tested.of_family(composition, flavor_name=flavor))
 
 
 def _candidate_of(composition: Composition, request: Request, flavor: str) -> str:
@@ -130,6 +132,15 @@ def _no_requests(composition: Composition, candidate: str | None, known: Sequenc
     return (
         f"{family} names no request in which mutants of its kernels could be run, and none was found: answer "
         f"kinfolk_mutation_requests in its plugin, or give one as key=value"
+    )
+
+
+def _no_mutant(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=3)
+    near = f"Did you mean {', '.join(map(repr, close))}?" if close else f"One that there is: {known[0]!r}."
+    return (
+        f"no mutant is named {name!r} in the kernels of these requests: an operator, the number of an op and a change "
+        f"make a name. {near} Give the key=value words too that it was found with."
     )
 
 
@@ -171,11 +182,13 @@ class _Run:
         return self._of(sample([each for subject in self.subjects for each in subject.fresh], count, seed))
 
     def named(self, name: str) -> Chosen:
-        """Return the mutants of a name, one per kernel at most."""
-        classes = [each for subject in self.subjects for each in subject.classes]
+        """Return the mutants of a name, one per kernel at most; NoRequests with those there are where there is none."""
+        kernels = {subject.ir: subject for subject in reversed(self.subjects)}
+        classes = [each for subject in self.subjects if kernels[subject.ir] is subject for each in subject.classes]
+        known = {mutant.name: mutant for each in classes for mutant in each.mutants}
         found = [mutant for each in classes for mutant in each.mutants if mutant.name == name]
         if not found:
-            raise NoRequests(f"no mutant is named {name!r}; an operator, the number of an op and a change make a name")
+            raise NoRequests(_no_mutant(name, list(known)))
         return self._of(found)
 
     def scores(self) -> tuple[KernelScore, ...]:
