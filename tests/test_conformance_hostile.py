@@ -147,6 +147,25 @@ def test_a_family_whose_specs_an_arch_refuses_is_told_so_and_is_not_run():
     assert result.inapplicable.startswith("hostile serves nothing on gfx942: vgpr is 1, supported: at most 0 (the arch")
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_candidate_that_lacks_one_kind_of_spec_is_a_note_and_one_that_lacks_some_specs_of_it_is_not(lost):
+    """The other kind is legal: what reduces, say. Control: with one spec of the kind left, refusing all is a fault."""
+    nothing = Refusal(**{**attrs.asdict(TOO_MANY), "because": "the arch has none of it"})
+    subject = subject_of("two_kinds")
+    kept = subject.specs[0]
+    wrong = attrs.evolve(TOO_MANY, code="hostile.of_no_spec")
+
+    def validate(spec):
+        return (nothing,) if type(spec) is type(kept) and (lost or spec != kept) else ()
+
+    subject.composed.validate_spec = validate
+    subject.composed.admit = lambda request, candidate, plan: () if lost else (wrong,)
+    limits = run_check(CHECKS["limits"], Subject.of_family(subject.composed))
+    told = [note for note in limits.outcome.notes if "serves nothing on gfx942: vgpr is 1" in note]
+    assert bool(told) is lost
+    assert any("no request is found" in defect.problem for defect in limits.outcome.defects) is not lost
+
+
 def test_every_check_has_a_fault_or_a_reason():
     """Engines have their own test above; goldens are the subject of tests of their own."""
     seeded = {fault.check for fault in SEEDED.values()}

@@ -246,6 +246,16 @@ def test_the_line_is_that_of_the_emitter(samples):
         samples.kernel(body, samples.pointer("x", F32))
 
 
+def test_a_comprehension_is_not_told_as_a_caller_of_itself(samples):
+    def body(x):
+        [memory.load(x, count=count) for count in (3, 0)]
+
+    with pytest.raises(IRError) as caught:
+        samples.kernel(body, samples.pointer("x", F32))
+    places = re.findall(r"[\w/.-]+:\d+", str(caught.value))
+    assert len(places) > 1 and len(set(places)) == len(places)
+
+
 HEADS = [
     ({"block": 100}, "block 100 is not a whole number of waves of 64"),
     ({"block": 0}, "block 0 is not a whole number of waves of 64"),

@@ -80,6 +80,11 @@ def _counting_plan(request: Any, arch: Arch) -> Plan:
     return attrs.evolve(row_softmax_plan(request, arch), notes=(f"call {next(_calls) % 2}",))
 
 
+def _two_kinds(arch: Arch, flavor: str) -> Iterator[RowSoftmaxSpec | IdleSpec]:
+    yield from row_softmax_specs(arch, flavor)
+    yield from _idle_specs(arch, flavor)
+
+
 def _few_specs(arch: Arch, flavor: str) -> Iterator[RowSoftmaxSpec]:
     return (spec for spec in row_softmax_specs(arch, flavor) if spec.dtype != "f16")
 
@@ -215,6 +220,7 @@ FAULTS: Final = {
     "no_barrier": Fault(
         check="sanitizers", words="with no barrier between", patches=((control, "barrier", lambda: None),)
     ),
+    "two_kinds": Fault(check="", words="", specs=_two_kinds),
     "wrong_in_16_bits": Fault(
         check="sanitizers", words="between the rows of x", patches=((Row, "holds", _one_column_too_many),)
     ),

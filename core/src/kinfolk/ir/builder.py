@@ -248,8 +248,9 @@ def _location() -> Location:
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None and len(frames) < 3:
         path = frame.f_code.co_filename
-        if not path.startswith(_IR_FOLDER):
-            frames.append((_short(path), frame.f_lineno))
+        place = (_short(path), frame.f_lineno)
+        if not path.startswith(_IR_FOLDER) and place not in frames[-1:]:  # a comprehension is a frame on its own line
+            frames.append(place)
         frame = frame.f_back
     return Location(tuple(frames))
 

@@ -61,6 +61,7 @@ def _said(value: Any, error: type[Exception]) -> str:
 def _judge_message(record: Record, field: attrs.Attribute[Any], value: Any, caught: Exception, found: Findings) -> None:
     """Hold a refusal to what a caller needs: class, field, value, rule, and a remedy that is taken."""
     owner, text = type(record).__name__, str(caught)
+    said = str(caught.args[0]) if caught.args else text  # validators of attrs pass the attribute along
     where, told = f"{owner}.{field.name}", f"{owner}({field.name}={shown(value, 40)})"
     parts = {"class": owner, "field": field.name, "value": shown(value)}
     missing = [name for name, part in parts.items() if part not in text]
@@ -71,5 +72,5 @@ def _judge_message(record: Record, field: attrs.Attribute[Any], value: Any, caug
             problem = f"its remedy says {caught.remedy!r}, which it does not take either"
             found.wrong(where, problem, "Name a value that the field takes", told, kind="remedy")
     if missing:
-        problem = f"refuses without its {' and '.join(missing)}: {text[:200]}"
+        problem = f"refuses without its {' and '.join(missing)}: {said[:200]}"
         found.wrong(where, problem, "Raise FieldTypeError or FieldValueError of kinfolk.fields", told, kind="message")

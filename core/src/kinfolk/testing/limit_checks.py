@@ -18,6 +18,7 @@ from kinfolk.plan import Binding, Plan
 from kinfolk.record import Record, fields_of
 from kinfolk.refusal import Limit, Refusal
 from kinfolk.request import Request
+from kinfolk.spec import Spec
 from kinfolk.testing.check import Findings, Outcome
 from kinfolk.testing.requests import Edge, told
 from kinfolk.testing.subject import Subject
@@ -75,13 +76,18 @@ def _judge_sides(candidate: Candidate, limit: Limit, sides: set[bool], found: Fi
 
 
 def _admits_nothing(subject: Subject, candidate: Candidate, found: Findings) -> None:
-    """Note a candidate that no spec of its space is legal for; else say that it admits nothing."""
-    space = candidate.spec_space(subject.arch, subject.flavor_name)
-    refusals = [refusal for spec in space for refusal in subject.composed.validate_spec(spec)]
-    refused = [spec for spec in space if subject.composed.validate_spec(spec)]
-    if refused and len(refused) == len(space):
-        found.note(f"{candidate.name} serves nothing on {subject.arch.name}: {refusals[0].sentence}")
-        return
+    """Note a candidate whose requests are refused because the arch has none of one kind of spec; else say that it
+    admits nothing."""
+    by_kind: dict[type[Spec], list[tuple[Refusal, ...]]] = {}
+    for spec in candidate.spec_space(subject.arch, subject.flavor_name):
+        by_kind.setdefault(type(spec), []).append(tuple(subject.composed.validate_spec(spec)))
+    lost = [refusal for each in by_kind.values() if all(each) for refusals in each for refusal in refusals]
+    request = subject.requests.within_limits(candidate)
+    if lost and request is not None:
+        verdict = subject.requests.verdict(request, candidate)
+        if {refusal.code for refusal in verdict.refusals} <= {refusal.code for refusal in lost}:
+            found.note(f"{candidate.name} serves nothing on {subject.arch.name}: {lost[0].sentence}")
+            return
     remedy = "Let its capability and the specs it plans agree with the values that the request's class takes"
     found.wrong(candidate.name, "no request is found that it admits", remedy)
 

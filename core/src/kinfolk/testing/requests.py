@@ -91,6 +91,10 @@ class Requests:
             self._bases[candidate.name] = tuple(found.values())
         return self._bases[candidate.name]
 
+    def within_limits(self, candidate: Candidate) -> Request | None:
+        """Return a small request that keeps every limit of a candidate, admitted or not; None where none is found."""
+        return self._searched(candidate, {}, random.Random(f"{self.seed} {candidate.name}"), small=True)
+
     def every_base(self) -> tuple[Request, ...]:
         """Return the bases of all candidates."""
         return tuple(request for candidate in self.candidates for request in self.bases(candidate))
