@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 from click.testing import CliRunner
 
@@ -13,6 +14,8 @@ from kinfolk.plugins.composition import Composition
 from kinfolk.plugins.discovery import Offer
 from kinfolk.plugins.loading import Loaded, load
 from kinfolk.testing import ArchConformance, Check, FamilyConformance, Outcome, Subject, checks
+from kinfolk_runtime.conformance.compiled import no_goldens
+from kinfolk_runtime.goldens.place import Place
 
 pytestmark = pytest.mark.needs("mla", "gfx942", "gfx950")
 
@@ -89,6 +92,28 @@ def test_a_word_that_is_not_known_ends_with_the_nearest(words, told):
     done = asked(*words)
     assert done.exit_code == 2
     assert told in done.output
+
+
+def test_goldens_of_a_stranger_s_arch_are_not_missed_and_those_of_a_known_one_are(tmp_path, monkeypatch):
+    """Control: an arch that the ledger knows, whose files are gone."""
+    subject = Subject.of_family("mla", "gfx942")
+    assert no_goldens(subject) == ""
+    known = Place.of(subject.composed)
+    (tmp_path / "ledger.json").write_text(known.text("ledger.json"))
+    monkeypatch.setattr(Place, "of", lambda composed: attrs.evolve(known, folder=tmp_path))
+    assert no_goldens(subject) == ""
+    subject.arch = attrs.evolve(subject.arch, name="elsewhere")
+    assert no_goldens(subject) == (
+        "the family keeps no goldens of elsewhere (kinfolk golden bless mla --arch elsewhere --reason '...' makes them)"
+    )
+
+
+def test_where_no_check_is_applicable_nothing_has_passed(monkeypatch):
+    monkeypatch.setattr(Place, "names", lambda self: ())
+    monkeypatch.setattr(Place, "text", lambda self, name: None)
+    done = asked("mla", "--arch", "gfx942", "--check", "goldens")
+    assert done.exit_code == 1
+    assert done.output.endswith("mla on gfx942: no check was applicable\n")
 
 
 def empty(subject):

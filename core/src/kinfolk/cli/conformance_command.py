@@ -122,7 +122,8 @@ def _print(subject: Subject, results: list[Result]) -> None:
             first = reviewed.setdefault(problems, result.check.name)
             click.echo(result.review() if first == result.check.name else f"{result.check.name}: the same as {first}")
     failed = [result.check.name for result in results if result.status == "fail"]
-    ended = f"{len(failed)} of {len(results)} checks fail: {', '.join(failed)}" if failed else "all checks pass"
+    passed = "all checks pass" if any(result.status == "pass" for result in results) else "no check was applicable"
+    ended = f"{len(failed)} of {len(results)} checks fail: {', '.join(failed)}" if failed else passed
     say(f"{subject.title}: {ended}")
 
 

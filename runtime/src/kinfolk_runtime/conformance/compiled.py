@@ -5,7 +5,7 @@ from __future__ import annotations
 from kinfolk.testing.check import Findings, Outcome
 from kinfolk.testing.subject import Subject
 from kinfolk_runtime.goldens.check import Host, check
-from kinfolk_runtime.goldens.place import Place
+from kinfolk_runtime.goldens.place import LEDGER, Place
 from kinfolk_runtime.spec_space import gated, spec_space
 from kinfolk_runtime.toolchains.base import Toolchain
 from kinfolk_runtime.toolchains.host import toolchain_for
@@ -35,10 +35,13 @@ def _lanes(subject: Subject) -> list[tuple[str, Toolchain]]:
 
 
 def no_goldens(subject: Subject) -> str:
-    """Return why there is nothing to compare: the family keeps no goldens."""
-    if Place.of(subject.composed).names():
+    """Return why there is nothing to compare: the family keeps no goldens, or none of an arch that is not its own."""
+    place, arch = Place.of(subject.composed), subject.arch.name
+    if any(name.startswith(f"{arch}.") for name in place.names()) or f'"{arch}.' in (place.text(LEDGER) or ""):
         return ""
-    return f"the family keeps no goldens (kinfolk golden bless {subject.name} --reason '...' makes them)"
+    of = f" of {arch}" if place.names() else ""
+    again = f"kinfolk golden bless {subject.name} --arch {arch} --reason '...'"
+    return f"the family keeps no goldens{of} ({again} makes them)"
 
 
 def goldens(subject: Subject) -> Outcome:
@@ -48,6 +51,7 @@ def goldens(subject: Subject) -> Outcome:
     checked = check([subject.composed], host)
     found.looked_at(checked.compared("digests") + (checked.compared("figures") if subject.full else 0))
     for finding in checked.findings:
-        remedy = finding.mend or "If the change is meant: kinfolk golden bless --reason '...'"
+        again = f"kinfolk golden bless {subject.name} --arch {subject.arch.name} --reason '...'"
+        remedy = finding.mend or f"If the change is meant: {again}"
         found.wrong(str(finding.where), f"{finding.code}: {finding.what}", remedy)
     return found.outcome()
