@@ -103,10 +103,15 @@ def test_a_limit_that_is_missing_is_told_by_the_parameter_that_it_kept_in_bounds
     request = composition.request_type(**given, **composition.request_type.cli_defaults(given))
     [candidate] = [each for each in composition.candidates() if each.name == "mla.decode"]
     plan = candidate.planned(request, composition.arch, FLAVOR)
-    for name, parameter in (("max_seqlen_k", "max_seqlen_k"), ("num_seqs", "total_q"), ("num_pages", "num_pages")):
+    told = {
+        "max_seqlen_k": {"MlaDecodeSpec, parameter max_seqlen_k", "MlaDecodeSpec, parameter segment_pages"},
+        "num_seqs": {"MlaDecodeSpec, parameter total_q", "MlaCombineSpec, parameter total_q"},
+        "num_pages": {"MlaDecodeSpec, parameter num_pages"},
+    }
+    for name, places in told.items():
         kept = tuple(limit for limit in candidate.capability if limit.field != name)
-        [defect] = argument_bounds(plan, attrs.evolve(candidate, capability=kept), composition.arch)
-        assert defect.where == f"MlaDecodeSpec, parameter {parameter}"
+        found = argument_bounds(plan, attrs.evolve(candidate, capability=kept), composition.arch)
+        assert {defect.where for defect in found} == places
 
 
 def test_a_grid_that_is_larger_than_its_kernel_claims_is_told():
@@ -117,7 +122,9 @@ def test_a_grid_that_is_larger_than_its_kernel_claims_is_told():
     [candidate] = [each for each in composition.candidates() if each.name == "mla.decode"]
     plan = candidate.planned(request, composition.arch, FLAVOR)
     assert argument_bounds(plan, candidate, composition.arch, composition.emit) == ()
-    [launch] = plan.launches
+    launch, *others = plan.launches
     wider = attrs.evolve(launch, grid=(launch.grid[0] + 1, *launch.grid[1:]))
-    found = argument_bounds(attrs.evolve(plan, launches=(wider,)), candidate, composition.arch, composition.emit)
+    found = argument_bounds(
+        attrs.evolve(plan, launches=(wider, *others)), candidate, composition.arch, composition.emit
+    )
     assert {"along x" in defect.problem for defect in found} == {True}
