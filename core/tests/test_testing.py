@@ -6,6 +6,7 @@ import importlib
 import pytest
 
 from kinfolk.errors import PluginError
+from kinfolk.plugins.containment import inside_plugin
 from kinfolk.plugins.discovery import Offer
 from kinfolk.plugins.loading import Loaded
 from kinfolk.testing import Check, Findings, Outcome, run_check
@@ -37,14 +38,68 @@ def test_a_check_that_looked_at_nothing_fails_and_says_so():
     assert "checked nothing" in result.review()
 
 
-@pytest.mark.parametrize("error", [PluginError("a hook failed"), RuntimeError("a hook failed"), ZeroDivisionError()])
+@pytest.mark.parametrize(
+    "error",
+    [PluginError("a hook failed"), RuntimeError("a hook failed"), ZeroDivisionError(), SystemExit(0), GeneratorExit()],
+)
 def test_what_a_check_raises_is_a_defect(error):
     def run(subject):
         raise error
 
     result = result_of(run)
     assert result.status == "fail"
-    assert (str(error) or "ZeroDivisionError") in result.review()
+    assert (str(error) or type(error).__name__) in result.review()
+
+
+def test_what_a_check_prints_is_no_part_of_a_command_s_answer():
+    """Standard output of a command asks `inside_plugin`."""
+    assert result_of(lambda subject: Outcome(count=inside_plugin() + 0, unit="cases")).status == "pass"
+    assert not inside_plugin()
+
+
+def test_who_interrupts_a_check_ends_it():
+    def run(subject):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        result_of(run)
+
+
+class Impostor:
+    count, defects = 3, ()
+
+
+@pytest.mark.parametrize("given", [None, True, 3, Impostor()])
+def test_what_a_check_returns_in_place_of_an_outcome_is_a_defect(given):
+    result = result_of(lambda subject: given)
+    assert result.status == "fail"
+    assert "it returns an Outcome" in result.review()
+
+
+@pytest.mark.parametrize("reason", [True, None, 0])
+def test_a_reason_that_is_no_text_is_a_defect(reason):
+    result = result_of(lambda subject: Outcome(count=3, unit="cases"), applies=lambda subject: reason)
+    assert result.status == "fail"
+    assert "it returns a str" in result.review()
+
+
+@pytest.mark.parametrize("count", [-1, True, 2.0, None])
+def test_no_check_looked_at_so_many_cases(count):
+    result = result_of(lambda subject: Outcome(count=count, unit="cases"))
+    assert result.status == "fail"
+    assert "Outcome.count" in result.review()
+
+
+def test_a_part_that_nothing_looked_at_is_a_defect_beside_others():
+    def run(subject, *looked):
+        found = Findings("toy", "cases", each=("one", "two"))
+        for part in looked:
+            found.looked_at(of=part)
+        return found.outcome()
+
+    assert result_of(lambda subject: run(subject, "one", "two")).status == "pass"
+    result = result_of(lambda subject: run(subject, "one"))
+    assert "two: checked nothing of it: cases are of others alone" in result.review()
 
 
 def test_a_reason_why_a_check_does_not_apply_is_told_and_it_is_not_run():

@@ -11,14 +11,26 @@ from typing import Any, Final
 import attrs
 
 from kinfolk.arch import Arch
-from kinfolk.expr import Expr, fact, field
+from kinfolk.candidate import Candidate
+from kinfolk.expr import Expr, const, fact, field, ne
+from kinfolk.ir import Kernel
 from kinfolk.ir.ops import control, lanes
 from kinfolk.plan import Argument, Axis, Plan
 from kinfolk.refusal import Limit, Refusal
-from kinfolk_hostile.records import HostileRequest, IdleSpec, LaxRequest, LeveledSpec, MuteRequest, SteepRequest
+from kinfolk_hostile import evasions
+from kinfolk_hostile.records import (
+    HostileRequest,
+    IdleSpec,
+    LaxRequest,
+    LeveledSpec,
+    MuteRequest,
+    RoundingRequest,
+    SteepRequest,
+)
 from kinfolk_row_softmax import kernel as kernel_module
 from kinfolk_row_softmax.candidate import CAPABILITY, row_softmax_plan, row_softmax_specs
-from kinfolk_row_softmax.kernel import RowWalk
+from kinfolk_row_softmax.kernel import RowWalk, emit_row_softmax
+from kinfolk_row_softmax.reference import row_softmax_reference
 from kinfolk_row_softmax.row import Row
 from kinfolk_row_softmax.scenarios import row_softmax_scenarios
 from kinfolk_row_softmax.spec import RowSoftmaxSpec
@@ -40,6 +52,9 @@ class Fault:
     scenarios: Callable[[Any], Iterable[Any]] = row_softmax_scenarios
     gate: tuple[Refusal, ...] = ()
     patches: tuple[Patch, ...] = ()
+    others: tuple[Candidate, ...] = ()
+    emit: Callable[[Any, Arch], Kernel] = emit_row_softmax
+    reference: Callable[[Any, Any], Any] = row_softmax_reference
 
 
 def _limit(position: int, **changed: Any) -> tuple[Limit, ...]:
@@ -234,5 +249,50 @@ FAULTS: Final = {
     ),
     "short_tensor": Fault(check="binding", words="tensors of the least declared extents bind, and", plan=_short_plan),
     "blind_scenarios": Fault(check="mutation", words="survived", scenarios=_only_one_column),
+    "rounding_field": Fault(
+        check="strict_types", words="RoundingRequest.columns: holds 2 where 1 was given", request=RoundingRequest
+    ),
+    "vague_reference": Fault(
+        check="reference",
+        words="every scenario takes an output of which each element is off",
+        reference=evasions.vague_reference,
+    ),
+    "copied_reference": Fault(
+        check="reference", words="kinfolk_reference runs kernels", reference=evasions.copied_reference
+    ),
+    "wavering_scenarios": Fault(
+        check="determinism",
+        words="a scenario gives other inputs when it is asked again",
+        scenarios=evasions.wavering_scenarios,
+    ),
+    "no_scenarios": Fault(check="reference", words="checked nothing", scenarios=lambda request: ()),
+    "idle_scenarios": Fault(check="engines", words="checked nothing", scenarios=evasions.idle_scenarios),
+    "tuned_emission": Fault(check="purity", words="the emitter touches the environment", emit=evasions.tuned_emission),
+    "timed_emission": Fault(check="purity", words="the emitter touches the clock", emit=evasions.timed_emission),
+    "first_emission": Fault(check="determinism", words="a kernel differs in a process", emit=evasions.first_emission),
+    "exiting_emission": Fault(check="identity", words="raised SystemExit: 0", emit=evasions.exiting_emission),
+    "endless_specs": Fault(check="spec_space", words="Candidate.specs", specs=evasions.endless_specs),
+    "unasked_candidate": Fault(
+        check="spec_space",
+        words="hostile.idle: checked nothing of it: admitted requests are of others alone",
+        capability=CAPABILITY,
+        others=(evasions.UNASKED,),
+    ),
+    "advice_refused_in_turn": Fault(
+        check="refusals",
+        words="which is refused in turn: ",
+        capability=(
+            *CAPABILITY[:2],
+            attrs.evolve(
+                CAPABILITY[2],
+                condition=field("columns") <= 64,
+                remedy="Pass {other} columns.",
+                suggestions={"other": const(7)},
+            ),
+            attrs.evolve(
+                CAPABILITY[2], code="hostile.seven", condition=ne(field("columns"), 7), remedy="Pass columns=8."
+            ),
+        ),
+    ),
 }
 """Each by its name; the first has none."""

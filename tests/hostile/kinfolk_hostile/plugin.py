@@ -16,7 +16,7 @@ from kinfolk.hooks import hookimpl
 from kinfolk_hostile.faults import FAULTS, Fault
 from kinfolk_row_softmax.candidate import ONE_ROW_EACH
 from kinfolk_row_softmax.kernel import emit_row_softmax
-from kinfolk_row_softmax.reference import row_softmax_findings, row_softmax_reference
+from kinfolk_row_softmax.reference import row_softmax_findings
 from kinfolk_row_softmax.spec import RowSoftmaxSpec
 
 _EMITTING = threading.RLock()
@@ -42,7 +42,7 @@ class Hostile:
 
     @hookimpl
     def kinfolk_candidates(self) -> Iterable[Any]:
-        return (self.candidate,)
+        return (self.candidate, *self.fault.others)
 
     @hookimpl
     def kinfolk_emit_ir(self, spec: Any, arch: Any) -> Any:
@@ -53,7 +53,7 @@ class Hostile:
                 patched.enter_context(mock.patch.object(owner, name, fault))
             if spec.parameters()[-1].name == "idle":
                 return _with_idle(spec, arch)
-            return emit_row_softmax(spec, arch)
+            return self.fault.emit(spec, arch)
 
     @hookimpl
     def kinfolk_gate_resources(self, spec: Any) -> Iterable[Any]:
@@ -65,7 +65,7 @@ class Hostile:
 
     @hookimpl
     def kinfolk_reference(self, request: Any, inputs: Mapping[str, Any]) -> Any:
-        return row_softmax_reference(request, inputs)
+        return self.fault.reference(request, inputs)
 
     @hookimpl
     def kinfolk_check_outputs(self, request: Any, outputs: Mapping[str, Any]) -> Iterable[Any]:

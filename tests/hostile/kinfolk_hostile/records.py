@@ -62,3 +62,11 @@ class IdleSpec(RowSoftmaxSpec):
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the example's parameters and an idle one."""
         return (*super().parameters(), Parameter(name="idle", type=I32))
+
+
+@attrs.frozen(kw_only=True)
+class RoundingRequest(HostileRequest):
+    """It makes of an odd number of columns the next even one."""
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "columns", self.columns + self.columns % 2)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import attrs
 
 from kinfolk.check.defect import Defect
 from kinfolk.errors import KinfolkError
+from kinfolk.fields import ExactInt, ExactStr, shown
+from kinfolk.plugins.containment import entered
 from kinfolk.plugins.faults import sentence_of
 
 if TYPE_CHECKING:
@@ -20,21 +22,31 @@ Needs = Literal["pure", "compile", "simulate"]
 Kind = Literal["family", "arch"]
 LEVELS: Final[tuple[Level, ...]] = ("quick", "full")
 NEEDS: Final[tuple[Needs, ...]] = ("pure", "compile", "simulate")
+NOTHING: Final = "give the plugin what the check is about (requests that are admitted, specs, scenarios, tensors)"
 MOST: Final = 12
 """The most defects of one check that are told."""
+
+
+def _tuple_of(kind: type) -> Callable[[object, attrs.Attribute[Any], Any], None]:
+    def judge(instance: object, field: attrs.Attribute[Any], value: Any) -> None:
+        if type(value) is not tuple or not all(isinstance(each, kind) for each in cast("tuple[object, ...]", value)):
+            told = shown(cast("object", value))
+            raise TypeError(f"{type(instance).__name__}.{field.name} takes a tuple of {kind.__name__}, got {told}")
+
+    return judge
 
 
 @attrs.frozen(kw_only=True)
 class Outcome:
     """What a check came to: how many cases it looked at, and what is wrong. One that looked at nothing has failed.
 
-    `unit` names what is counted, in the plural.
+    `unit` names what is counted, in the plural. TypeError or ValueError for what is none of this.
     """
 
-    count: int
-    unit: str
-    defects: tuple[Defect, ...] = ()
-    notes: tuple[str, ...] = ()
+    count: int = attrs.field(validator=ExactInt(minimum=0))
+    unit: str = attrs.field(validator=ExactStr())
+    defects: tuple[Defect, ...] = attrs.field(default=(), validator=_tuple_of(Defect))
+    notes: tuple[str, ...] = attrs.field(default=(), validator=_tuple_of(str))
 
 
 def _applies(subject: Subject) -> str:
@@ -64,10 +76,15 @@ class Check:
 
 
 class Findings:
-    """Collects what one check finds; of what is wrong in one place and in one way the first case is the example."""
+    """Collects what one check finds; of what is wrong in one place and in one way the first case is the example.
 
-    def __init__(self, check: str, unit: str) -> None:
+    `each` names parts of the subject (its candidates, say) of which every one must be looked at: zero of one is a
+    defect, however many cases there are of the others.
+    """
+
+    def __init__(self, check: str, unit: str, each: Iterable[str] = ()) -> None:
         self._check, self._unit, self._count = check, unit, 0
+        self._parts = dict.fromkeys(each, 0)
         self._found: dict[tuple[str, str], tuple[Defect, int]] = {}
         self._notes: list[str] = []
 
@@ -76,9 +93,10 @@ class Findings:
         """How many cases were counted so far."""
         return self._count
 
-    def looked_at(self, cases: int = 1) -> None:
-        """Count cases."""
+    def looked_at(self, cases: int = 1, of: str = "") -> None:
+        """Count cases, `of` a part."""
         self._count += cases
+        self._parts[of] = self._parts.get(of, 0) + cases
 
     def note(self, text: str) -> None:
         """Add a note, once."""
@@ -98,6 +116,9 @@ class Findings:
 
     def outcome(self) -> Outcome:
         """Return what there is."""
+        if self._count:
+            for part in (name for name, cases in self._parts.items() if not cases and name):
+                self.wrong(part, f"checked nothing of it: {self._unit} are of others alone", NOTHING)
         told: list[Defect] = []
         for defect, times in list(self._found.values())[:MOST]:
             more = f" (and {times - 1} more like it)" if times > 1 else ""
@@ -155,16 +176,33 @@ def run_check(check: Check, subject: Subject) -> Result:
     begun = _cpu_seconds()
     inapplicable = ""
     try:
-        inapplicable = getattr(subject, "unserved", "") or check.applies(subject)
-        outcome = Outcome(count=0, unit="cases") if inapplicable else check.run(subject)
+        with entered():  # what a check prints is not the answer of a command
+            inapplicable = _reason(check, subject)
+            outcome = Outcome(count=0, unit="cases") if inapplicable else _outcome(check, subject)
         if not inapplicable and not outcome.count and not outcome.defects:
             outcome = attrs.evolve(outcome, defects=(_nothing(check, subject),))
+    except KeyboardInterrupt:
+        raise
     except KinfolkError as error:
         outcome = Outcome(count=0, unit="cases", defects=(_raised(check, subject, str(error)),))
-    except Exception as error:  # noqa: BLE001 - a stranger's check, or a stranger's code in one of ours
+    except BaseException as error:  # noqa: BLE001 - a stranger's check, which may end the process too
         outcome = Outcome(count=0, unit="cases", defects=(_raised(check, subject, sentence_of(error)),))
     seconds = _cpu_seconds() - begun
     return Result(check=check, subject=subject, outcome=outcome, seconds=seconds, inapplicable=inapplicable)
+
+
+def _reason(check: Check, subject: Subject) -> str:
+    reason = cast("object", getattr(subject, "unserved", "") or check.applies(subject))
+    if type(reason) is not str:
+        raise TypeError(f"applies of check {check.name} returned {shown(reason)}, it returns a str: a reason, or none")
+    return reason
+
+
+def _outcome(check: Check, subject: Subject) -> Outcome:
+    outcome = cast("object", check.run(subject))
+    if not isinstance(outcome, Outcome):
+        raise TypeError(f"run of check {check.name} returned {shown(outcome)}, it returns an Outcome")
+    return outcome
 
 
 def _cpu_seconds() -> float:
@@ -177,7 +215,7 @@ def _nothing(check: Check, subject: Subject) -> Defect:
         check=check.name,
         where=subject.title,
         problem="checked nothing: no case was found to look at",
-        remedy="give the plugin what the check is about (requests that are admitted, specs, scenarios, tensors)",
+        remedy=NOTHING,
     )
 
 

@@ -54,7 +54,7 @@ CHECKS: Final = (
     ),
     Check(
         name="purity",
-        proves="dispatch touches no file, device, clock, chance or environment, and answers alike twice",
+        proves="dispatch and emission touch no file, device, clock, chance or environment; answers are alike twice",
         run=purity,
     ),
     Check(
@@ -79,7 +79,7 @@ CHECKS: Final = (
     ),
     Check(
         name="determinism",
-        proves="kernels and plans are the same bytes in other processes and under other hash seeds",
+        proves="kernels, plans and inputs are the same bytes in other processes, in another order, and again",
         run=determinism,
     ),
 )

@@ -10,6 +10,7 @@ import attrs
 from kinfolk.fields import FieldError, shown
 from kinfolk.record import Record, fields_of
 from kinfolk.testing.check import Findings, Outcome
+from kinfolk.testing.requests import Requests
 from kinfolk.testing.subject import Subject
 from kinfolk.testing.values import kind_of, out_of_range, takes, takes_none, wrong_types
 
@@ -20,11 +21,29 @@ def strict_types(subject: Subject) -> Outcome:
     """Offer each field of a request, and of every class of spec, values of other types and out of range."""
     found = Findings("strict_types", "values")
     bases = subject.requests.every_base()
+    _keep(subject.requests, found)
     records: dict[type, Record] = {type(each): each for each in reversed((*bases, *subject.specs))}
     for record in records.values():
         for field in fields_of(type(record)):
             _offer(record, field, found)
     return found.outcome()
+
+
+def _keep(requests: Requests, found: Findings) -> None:
+    """Give each field of a request the values that it takes, one at a time: it holds what it was given."""
+    for base in requests.every_base()[:1]:
+        for name, values in requests.pools.items():
+            for value in values:
+                try:
+                    held = getattr(attrs.evolve(base, **{name: value}), name)
+                except (TypeError, ValueError):
+                    continue  # not beside the others' values
+                found.looked_at()
+                if type(held) is not type(value) or held != value:
+                    owner = type(base).__name__
+                    problem = f"holds {shown(held, 40)} where {shown(value, 40)} was given"
+                    remedy = "Refuse what the family cannot take: a caller who is not told computes something else"
+                    found.wrong(f"{owner}.{name}", problem, remedy, f"{owner}({name}={shown(value, 40)})", kind="kept")
 
 
 def _offer(record: Record, field: attrs.Attribute[Any], found: Findings) -> None:

@@ -69,7 +69,12 @@ def _judge_edge(subject: Subject, edge: Edge, found: Findings) -> None:
 
 
 def _judge_sides(candidate: Candidate, limit: Limit, sides: set[bool], found: Findings) -> None:
-    if any(isinstance(leaf, Field) for leaf in limit.condition.leaves()) and sides == {True}:
+    if not any(isinstance(leaf, Field) for leaf in limit.condition.leaves()):
+        return
+    if True not in sides:
+        problem = f"no request is found that keeps the limit of {limit.field} ({limit.condition}) and all others"
+        found.wrong(f"{candidate.name}, limit {limit.code}", problem, "Let the limits of a candidate agree")
+    elif False not in sides:
         problem = f"no request breaks the limit of {limit.field} ({limit.condition}): it decides nothing"
         remedy = "Drop it, or let the request's class take what it refuses"
         found.wrong(f"{candidate.name}, limit {limit.code}", problem, remedy)
@@ -192,6 +197,9 @@ def _follow_advice(edge: Edge, refusal: Refusal, where: str, subject: Subject, f
             continue
         if not edge.limit.condition.holds(Scope(request=changed, arch=subject.arch)):
             problem = f"it advises {name}={value}, with which the limit does not hold either"
+            found.wrong(where, problem, "Advise a value that is admitted", told(edge.request), kind="advice")
+        elif others := subject.requests.verdict(changed, edge.candidate).refusals:
+            problem = f"it advises {name}={value}, which is refused in turn: {others[0].sentence}"
             found.wrong(where, problem, "Advise a value that is admitted", told(edge.request), kind="advice")
 
 

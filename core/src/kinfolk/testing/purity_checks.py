@@ -1,4 +1,4 @@
-"""Dispatch is pure: no file, device, clock, chance or environment; nothing is changed; the same answer every time."""
+"""Dispatch and emission are pure: no file, device, clock, chance or environment, nothing changed, one answer."""
 
 from __future__ import annotations
 
@@ -45,13 +45,19 @@ REMEDY: Final = "Make it a field of the request or spec, a fact of the arch, or 
 
 
 def purity(subject: Subject) -> Outcome:
-    """Judge requests while every call is watched, twice each, and compare the answers."""
-    found = Findings("purity", "requests")
+    """Judge requests and emit kernels while every call is watched; requests twice each, and compare the answers."""
+    found = Findings("purity", "requests and kernels")
     count = 40 if subject.full else 12
     requests = [request for request, _ in subject.requests.admitted(count)]
     for candidate in subject.requests.candidates:
         requests += [edge.request for edge in list(subject.requests.edges(candidate))[:count]]
     package = type(requests[0]).__module__.partition(".")[0] if requests else ""
+    for spec in subject.sampled_specs:
+        found.looked_at()
+        with watched(type(spec).__module__.partition(".")[0]) as touched:
+            subject.composed.emit(spec)
+        for what, where in dict.fromkeys(touched):
+            found.wrong(where, f"the emitter touches {what}", REMEDY, str(spec), kind="touch")
     for request in requests:
         found.looked_at()
         before = request.to_json()
@@ -126,6 +132,9 @@ def _line(frame: FrameType, package: str) -> str:
         name = at.f_code.co_filename
         if name.startswith(_IMPORTS):
             return ""
+        if name.startswith("<frozen"):  # what Python itself is made of
+            at = at.f_back
+            continue
         line = f"{Path(name).name}:{at.f_lineno}"
         nearest = nearest or line
         if str(cast("Any", at.f_globals).get("__name__", "")).partition(".")[0] == package and package != "kinfolk":

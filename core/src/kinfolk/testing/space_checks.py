@@ -17,7 +17,7 @@ from kinfolk.plan import Plan
 from kinfolk.plugins.composition import Composition
 from kinfolk.spec import Spec
 from kinfolk.testing.check import Findings, Outcome
-from kinfolk.testing.child import digest, plan_text
+from kinfolk.testing.child import digest, inputs_text, plan_text
 from kinfolk.testing.requests import told
 from kinfolk.testing.subject import Subject
 
@@ -27,14 +27,14 @@ CHILD_SECONDS: Final = 600.0
 
 def spec_space(subject: Subject) -> Outcome:
     """Plan admitted requests: each spec that a plan names is one of those that its candidate declares."""
-    found = Findings("spec_space", "admitted requests")
+    found = Findings("spec_space", "admitted requests", each=subject.serving)
     arch, flavor = subject.arch, subject.flavor_name
     spaces = {
         each.name: {spec.identity() for spec in each.spec_space(arch, flavor)} for each in subject.requests.candidates
     }
     for request, verdict in subject.requests.admitted(400 if subject.full else 100):
-        found.looked_at()
         plan, name = cast("Plan", verdict.plan), verdict.candidate.name
+        found.looked_at(of=name)
         for launch in plan.launches:
             if launch.spec.identity() not in spaces[name]:
                 problem = f"a plan names {launch.spec}, which Candidate.specs does not give"
@@ -106,16 +106,28 @@ def _differing(spec: Spec, other: Spec) -> str:
 
 
 def determinism(subject: Subject) -> Outcome:
-    """Emit and plan in other processes, with other hash seeds: the bytes are those of this one."""
-    found = Findings("determinism", "kernels and plans in other processes")
+    """Emit, plan and draw inputs in other processes, in another order too: the bytes are those of this one."""
+    found = Findings("determinism", "kernels, plans and inputs in other processes")
     specs = subject.sampled_specs if subject.full else subject.sampled_specs[:4]
     requests = [request for request, _ in subject.requests.admitted(10)]
     here = {spec.identity(): hashlib.sha256(subject.kernel_text(spec).encode()).hexdigest() for spec in specs}
     plans = {request.to_json(): plan_text(subject.composed, request, subject.flavor) for request in requests}
-    asked = json.dumps(_asked(subject, list(here), list(plans)))
+    first = [base for each in subject.requests.candidates for base in subject.requests.bases(each)[:1]]
+    inputs = {request.to_json(): inputs_text(subject.composed, request) for request in first}
+    for request in first:
+        if inputs_text(subject.composed, request) != inputs[request.to_json()]:
+            problem = "a scenario gives other inputs when it is asked again"
+            remedy = "Draw from the generator that Scenario.build is given alone, and keep no state"
+            found.wrong(subject.title, problem, remedy, told(request))
     for seed in SEEDS:
-        there = _answers(asked, seed)
-        for kept, told_there, noun in ((here, there["specs"], "kernel"), (plans, there["plans"], "plan")):
+        order = -1 if seed == SEEDS[-1] else 1  # whatever comes first must not matter
+        asked = _asked(subject, list(here)[::order], list(plans)[::order], list(inputs)[::order])
+        there = _answers(json.dumps(asked), seed)
+        for kept, told_there, noun in (
+            (here, there["specs"], "kernel"),
+            (plans, there["plans"], "plan"),
+            (inputs, there["inputs"], "scenario"),
+        ):
             for name, value in kept.items():
                 found.looked_at()
                 if told_there[name] != value:
@@ -125,7 +137,7 @@ def determinism(subject: Subject) -> Outcome:
     return found.outcome()
 
 
-def _asked(subject: Subject, specs: list[str], requests: list[str]) -> dict[str, Any]:
+def _asked(subject: Subject, specs: list[str], requests: list[str], inputs: list[str]) -> dict[str, Any]:
     return {
         "path": sys.path,
         "members": [_address(each) for each in _members(subject.composed)],
@@ -133,6 +145,7 @@ def _asked(subject: Subject, specs: list[str], requests: list[str]) -> dict[str,
         "flavor": subject.flavor_name,
         "specs": specs,
         "requests": requests,
+        "inputs": inputs,
     }
 
 

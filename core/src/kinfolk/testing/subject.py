@@ -122,6 +122,17 @@ class Subject:
         return f"{self.name} serves nothing on {self.arch.name}: {refusals[0].sentence}" if refusals else ""
 
     @cached_property
+    def serving(self) -> tuple[str, ...]:
+        """The names of the candidates that must be looked at: all but those of which the arch refuses every spec."""
+        composition = self.composed
+        spaces = {each.name: each.spec_space(self.arch, self.flavor_name) for each in self.requests.candidates}
+        return tuple(
+            name
+            for name, space in spaces.items()
+            if not space or not all(composition.validate_spec(spec) for spec in space)
+        )
+
+    @cached_property
     def sampled_specs(self) -> tuple[Spec, ...]:
         """At level full all specs, at level quick a few: of every class the first and the last, then evenly spread."""
         if self.full or len(self.specs) <= QUICK_SPECS:

@@ -45,12 +45,12 @@ class _Elsewhere:
 
 def binding(subject: Subject) -> Outcome:
     """Bind the tensors of a scenario, then each with one property wrong: all but the first must be refused."""
-    found = Findings("binding", "tensors with one wrong property")
+    found = Findings("binding", "tensors with one wrong property", each=subject.serving)
     for artifact, tensors in _bindable(subject, found):
         plan = artifact.plan
         _run_tight(artifact, tensors, subject, found)
         for wrong in _wrongs(plan, tensors):
-            found.looked_at()
+            found.looked_at(of=plan.candidate)
             where, example = f"{plan.candidate}, {wrong.name}", told(plan.request)
             try:
                 bind(artifact, wrong.tensors, composition=subject.composed)
@@ -79,7 +79,8 @@ def _bindable(subject: Subject, found: Findings) -> Iterator[tuple[Artifact, Ten
             if plan.candidate in seen:
                 break
             tensors = _tensors(plan, scenario.inputs())
-            if any(isinstance(each, SparseArray) or not each.size for each in tensors.values()):
+            given = [tensors[each.name] for each in plan.bindings if each.role != "workspace"]
+            if any(isinstance(each, SparseArray) or not each.size for each in given):
                 continue
             artifact = attrs.evolve(artifact_of(subject, request), plan=plan)
             try:
@@ -126,6 +127,8 @@ def _wrongs(plan: Plan, tensors: Tensors) -> Iterator[Wrong]:
     scope = plan.scope(cast("Any", {name: _Geometry(array) for name, array in tensors.items()}))
     for each in plan.bindings:
         array = cast("Array", tensors[each.name])
+        if not array.size:
+            continue  # a workspace that these sizes need nothing of
         for about, value in _wrong_values(each, array, scope):
             yield Wrong(each.name, about, {**tensors, each.name: value})
         if each.role == "input":
@@ -205,7 +208,7 @@ def _wrong_outputs(each: Binding, array: Array, plan: Plan, tensors: Tensors) ->
             folded = np.lib.stride_tricks.as_strided(array, array.shape, steps, writeable=True)
             yield Wrong(each.name, f"its elements overlap along axis {axis}", {**tensors, each.name: folded})
     for other in plan.bindings:
-        if other.name != each.name:
+        if other.name != each.name and tensors[other.name].size:
             shared = _over(tensors[other.name], array, each)
             yield Wrong(each.name, f"it shares memory with {other.name}", {**tensors, **shared(other)})
 

@@ -18,11 +18,11 @@ REMEDY: Final = "Add a scenario that notices it, or drop what changes nothing; k
 
 def mutation(subject: Subject) -> Outcome:
     """Draw mutants by the subject's seed and run them; a survivor is a defect of the scenarios or of the kernel."""
-    found = Findings("mutation", "mutants")
+    found = Findings("mutation", "mutants", each=subject.serving)
     count = MANY if subject.full else FEW
     report = mutate(subject.composed, subject.flavor_name, requests=_requests(subject), seed=subject.seed, count=count)
     for candidate in report.candidates:
-        found.looked_at(len(candidate.outcomes))
+        found.looked_at(len(candidate.outcomes), of=candidate.candidate)
         if candidate.error:
             found.wrong(candidate.candidate, candidate.error, "Let the kernel pass its own scenarios first")
         for outcome in candidate.survivors:

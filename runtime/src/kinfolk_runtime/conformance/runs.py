@@ -22,6 +22,7 @@ from kinfolk.testing.subject import Subject
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import bind
 from kinfolk_runtime.compilation import compile as compile_plan
+from kinfolk_runtime.conformance.references import judge_references
 from kinfolk_runtime.conformance.small import MOST_BYTES, most_bytes, run_requests, smallest_requests
 from kinfolk_runtime.memory import needed_bytes
 from kinfolk_runtime.simulator.engine import Simulator
@@ -54,9 +55,15 @@ ORDERS: Final = {False: (0, 1), True: (0, 1, 2)}
 class Ran:
     """A scenario that was run on the fast engine in several orders."""
 
+    candidate: str
     request: Request
     scenario: Scenario
     report: ScenarioReport
+
+    @property
+    def elements(self) -> int:
+        """How many elements were compared."""
+        return sum(output.elements for output in self.report.outputs)
 
 
 @attrs.frozen(kw_only=True)
@@ -70,17 +77,18 @@ class Runs:
 
 def reference(subject: Subject) -> Outcome:
     """Compare every output of every run with the reference."""
-    found = Findings("reference", "compared elements")
+    found = Findings("reference", "compared elements", each=subject.serving)
     runs = runs_of(subject)
     for request, why in runs.failed:
         problem = f"an admitted request cannot be run: {why}"
         found.wrong(subject.title, problem, "Mend what it names, or refuse the request", told(request))
-    compared = sum(output.elements for ran in runs.ran for output in ran.report.outputs)
-    found.looked_at(compared)
+    for ran in runs.ran:
+        found.looked_at(ran.elements, of=ran.candidate)
     _tell(found, runs, lambda finding: finding.code not in FAULTS, _remedy)
     codes = {finding.code for ran in runs.ran for finding in ran.report.findings}
-    if not compared and codes and codes <= {*FAULTS}:
+    if not found.count and codes and codes <= {*FAULTS}:
         found.wrong(subject.title, "nothing was compared: no run came to its end", SEE_SANITIZERS)
+    judge_references(subject, smallest_requests(subject), found)
     for note in runs.notes:
         found.note(note)
     return found.outcome()
@@ -88,14 +96,16 @@ def reference(subject: Subject) -> Outcome:
 
 def sanitizers(subject: Subject) -> Outcome:
     """Count what the sanitizers looked for in every run, and tell each fault once."""
-    found = Findings("sanitizers", "sanitizers in runs")
+    found = Findings("sanitizers", "sanitizers in runs", each=subject.serving)
     orders = len(ORDERS[subject.full])
     runs = runs_of(subject)
     if not runs.ran:
         for request, why in runs.failed[:1]:
             found.wrong(subject.title, f"nothing could be run: {why}", "Mend what it names", told(request))
     bound = [ran for ran in runs.ran if not any(finding.code == "bind" for finding in ran.report.findings)]
-    found.looked_at(len(SANITIZERS) * orders * len(bound))
+    for ran in bound:
+        if ran.elements or ran.report.findings:
+            found.looked_at(len(SANITIZERS) * orders, of=ran.candidate)
     if runs.ran and not bound:
         found.wrong(subject.title, "nothing was run: no scenario's inputs bind", "See the check reference")
     _tell(found, runs, lambda finding: finding.code in FAULTS, _remedy)
@@ -151,7 +161,7 @@ def _runs(subject: Subject) -> Runs:
                     large[scenario.name] = large.get(scenario.name, 0) + 1
                     continue
                 report = run_scenario(subject.composed, artifact, scenario, runners)
-                ran.append(Ran(request=request, scenario=scenario, report=report))
+                ran.append(Ran(candidate=artifact.plan.candidate, request=request, scenario=scenario, report=report))
         except KinfolkError as error:
             failed.append((request, f"{type(error).__name__}: {error}"))
     notes = [f"scenario {name} is too large for this level in {of} of the requests" for name, of in large.items()]
@@ -166,7 +176,7 @@ def artifact_of(subject: Subject, request: Request) -> Artifact:
 
 def engines(subject: Subject) -> Outcome:
     """Run small scenarios on both engines, and compare the bytes of every output and each with the reference."""
-    found = Findings("engines", "outputs of both engines")
+    found = Findings("engines", "outputs of both engines", each=subject.serving)
     pair = Simulator(1, engine="fast"), Simulator(1, engine="reference")
     faults = 0
     for request, scenario in _small_scenarios(subject):
@@ -182,7 +192,7 @@ def engines(subject: Subject) -> Outcome:
             continue
         expected = cast("Mapping[str, Expected]", subject.composed.reference(scenario.request, inputs))
         for name, array in outputs[0].items():
-            found.looked_at(int(array.size > 0))
+            found.looked_at(int(array.size > 0), of=plan.candidate)
             other = outputs[1][name]
             where = f"scenario {scenario.name}, output {name}"
             if array.tobytes() != other.tobytes():
