@@ -22,6 +22,7 @@ from kinfolk.testing.mutation.operators.declare import Change, Operator, operand
 from kinfolk_runtime.cli.mutate import command
 from kinfolk_runtime.conformance.small import mutation_requests
 from kinfolk_runtime.mutation import MutationReport, Score, mutate, score, store, stored
+from kinfolk_runtime.mutation.journal import Journal
 from kinfolk_runtime.mutation.report import CandidateReport
 
 pytestmark = [pytest.mark.simulate, pytest.mark.compile, pytest.mark.needs("mla", "gfx942", "gfx950")]
@@ -131,6 +132,32 @@ def test_scenarios_of_nothing_let_every_mutant_live_and_the_command_fails(weak, 
     )
     [one] = json.loads(again.output)["archs"][0]["candidates"][0]["outcomes"]
     assert one == outcome and any(line.startswith("-") for line in outcome["diff"])
+
+
+def test_a_request_without_scenarios_is_no_place_for_mutants(family, request_of_rows, monkeypatch):
+    monkeypatch.setattr(family, "scenarios", lambda request: ())
+    [candidate] = mutate(family, requests=[request_of_rows], count=1).candidates
+    assert (candidate.status, candidate.outcomes) == ("fail", ())
+    assert "is run on nothing: no scenario of this request can be run" in candidate.error
+
+
+def test_a_candidate_that_no_request_reaches_fails(family, request_of_rows, monkeypatch):
+    [own] = family.candidates()
+    other = attrs.evolve(own, name="row_softmax.unasked", priority=9)
+    monkeypatch.setattr(family, "mutation_requests", lambda: (request_of_rows,))
+    assert [each.error for each in mutate(family, operators=[added(1)], count=1).candidates] == [""]
+    monkeypatch.setattr(family, "candidates", lambda: (own, other))
+    report = mutate(family, operators=[added(1)], count=1)
+    assert report.status == "fail"
+    assert "no request reaches row_softmax.unasked" in report.candidates[1].error
+
+
+def test_outcomes_are_kept_for_the_requests_that_they_are_of(family, request_of_rows):
+    wider = attrs.evolve(request_of_rows, columns=778)
+    one, again, other = (
+        Journal.of(compose("mla", "gfx942"), [each]) for each in (request_of_rows, request_of_rows, wider)
+    )
+    assert one == again != other and one is not None
 
 
 def test_an_unknown_mutant_or_candidate_is_a_sentence(family, monkeypatch):

@@ -110,8 +110,7 @@ def check_name(kind: str, name: str) -> None:
         limit = f"words of a-z and 0-9 joined by single underscores, at most {LONGEST_NAME} characters, no keyword"
         like = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()).strip("_0123456789")
         like = like[:LONGEST_NAME].strip("_")
-        possible = NAME.fullmatch(like) and not keyword.iskeyword(like)
-        remedy = f"Name it {like}." if possible else "Name it like column_scale."
+        remedy = f"Name it {like}." if like != name and _is_free(kind, like) else "Name it like column_scale."
         raise _refused(name, limit, "it names a package, a distribution, classes and functions", remedy)
     _, hyphened, _ = forms(name)
     for offer in catalog().offers.get((kind, name), ()):
@@ -119,6 +118,14 @@ def check_name(kind: str, name: str) -> None:
     for taken in (f"kinfolk-{hyphened}" if _is_distribution(f"kinfolk-{hyphened}") else "", f"kinfolk_{name}"):
         if taken and (taken.startswith("kinfolk-") or find_spec(taken) is not None):
             raise _refused(name, "a name that nothing installed has", f"{taken} is installed")
+
+
+def _is_free(kind: str, name: str) -> bool:
+    try:
+        check_name(kind, name)
+    except Refused:
+        return False
+    return True
 
 
 def _is_distribution(name: str) -> bool:

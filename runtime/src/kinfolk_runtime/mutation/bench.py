@@ -61,7 +61,7 @@ class Bench:
     """The kernels of one request, the scenarios they are run on, and an engine that stops endless loops.
 
     Scenarios are drawn, and the kernels run on them as they are, when the first mutant is judged: that raises
-    OriginalFails where one does not pass.
+    OriginalFails where one does not pass, or there is none.
     """
 
     composition: Composition
@@ -109,6 +109,11 @@ class Bench:
 
     def _limited(self) -> Simulator:
         """Return an engine whose limit on rounds is at least four times what the kernels need as they are."""
+        if not self.scenarios:
+            raise OriginalFails(
+                f"{self.artifact.plan.candidate} is run on nothing: no scenario of this request can be run. Give "
+                f"kinfolk_scenarios one, or `kinfolk mutate {self.request.family}` a request that has some"
+            )
         kills: list[Kill] = []
         for round_limit in _ROUND_LIMITS:
             simulator = Simulator(threads=1, sanitize=_WATCHED, round_limit=round_limit)

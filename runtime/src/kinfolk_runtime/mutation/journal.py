@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -14,23 +15,28 @@ from kinfolk_runtime.mutation.outcome import Outcome
 
 if TYPE_CHECKING:
     from kinfolk.plugins.composition import Composition
+    from kinfolk.request import Request
     from kinfolk.testing.mutation import Mutant
 
 
 @attrs.frozen
 class Journal:
-    """Outcomes by kernel and mutant, as long as core, family, arch and runtime are the same files."""
+    """Outcomes by kernel and mutant, as long as core, family, arch and runtime are the same files.
+
+    They hold for the requests that mutants were run in: another number of tokens may notice what these did not.
+    """
 
     sources: str
 
     @classmethod
-    def of(cls, composition: Composition) -> Journal | None:
+    def of(cls, composition: Composition, requests: Iterable[Request]) -> Journal | None:
         """Return the journal of a composition; None where what it is made of cannot be told, or has been edited."""
         stores()
         sources, runtime = sources_of(composition), package_digest("kinfolk_runtime")
         if sources is None or runtime is None or not sources.imported:
             return None
-        return cls(sha256(json.dumps([SCHEMA, sources.digest, runtime]).encode()))
+        asked = [request.to_json() for request in requests]
+        return cls(sha256(json.dumps([SCHEMA, sources.digest, runtime, asked]).encode()))
 
     def _key(self, ir: str, mutant: Mutant) -> str:
         return sha256(json.dumps([self.sources, ir, str(mutant), mutant.name]).encode())

@@ -13,7 +13,7 @@ import attrs
 
 from kinfolk.analysis.values import Values
 from kinfolk.errors import KinfolkError
-from kinfolk.flavor import DEFAULT_FLAVOR
+from kinfolk.flavor import DEFAULT_FLAVOR, flavor_named
 from kinfolk.ir.text import kernel_digest
 from kinfolk.testing.mutation import OPERATORS, Mutant, MutantClass, Operator, mutant_classes, sample
 from kinfolk.testing.mutation.exhaustive import same_for_all
@@ -89,7 +89,9 @@ def mutate(
     reports: list[CandidateReport] = []
     for name in wanted:
         benched = [Bench.of(composition, request, flavor) for request in benches[name]]
-        run = _Run(tuple(_subjects(benched, offered_operators)), Journal.of(composition) if every else None)
+        run = _Run(
+            tuple(_subjects(benched, offered_operators)), Journal.of(composition, benches[name]) if every else None
+        )
         chosen = run.named(mutant) if mutant is not None else run.all(seed) if every else run.sample(count, seed)
         kernels = run.scores() if mutant is None else ()
         outcomes: list[Outcome] = []
@@ -102,6 +104,8 @@ def mutate(
             error = str(fails)
         found = CandidateReport(candidate=name, kernels=kernels, outcomes=tuple(outcomes), error=error)
         reports.append(found)
+    if candidate is None and not requests:
+        reports += [_unasked(name) for name in _serving(composition, flavor) if name not in benches]
     return MutationReport(
         family=composition.request_type.family,
         arch=composition.arch.name,
@@ -109,6 +113,21 @@ def mutate(
         seed=None if every else seed,
         candidates=tuple(reports),
     )
+
+
+def _serving(composition: Composition, flavor: str) -> Iterator[str]:
+    """Yield the names of the candidates that have kernels on the arch."""
+    for each in composition.candidates():
+        if each.min_llvm <= flavor_named(flavor).rank:
+            specs = each.spec_space(composition.arch, flavor)
+            if not all(composition.validate_spec(spec) for spec in specs):
+                yield each.name
+
+
+def _unasked(name: str) -> CandidateReport:
+    """Return the report of a candidate of which nothing was run."""
+    error = f"no request reaches {name}, so none of its mutants was run: give kinfolk_mutation_requests one"
+    return CandidateReport(candidate=name, kernels=(), outcomes=(), error=error)
 
 
 def _made_up(composition: Composition, flavor: str) -> tuple[Request, ...]:
