@@ -1,7 +1,9 @@
 """The conformance kit's own rules: a check of nothing fails, errors are defects, defects are told as a review."""
 
 import colorsys
+import gc
 import importlib
+import time
 
 import pytest
 
@@ -154,6 +156,18 @@ def test_what_is_touched_is_seen_with_its_line(what):
         act()
     assert touched
     assert all(where.startswith("test_testing.py:") for _, where in touched)
+
+
+def test_what_is_called_when_memory_is_collected_is_not_the_callee_s():
+    """As property-based tests do, which time the collector."""
+    clock = lambda phase, info: time.perf_counter()  # noqa: E731
+    gc.callbacks.append(clock)
+    try:
+        with watched("test_testing") as touched:
+            kept = [[each] for each in range(10 * gc.get_threshold()[0])]
+    finally:
+        gc.callbacks.remove(clock)
+    assert (touched, gc.isenabled(), len(kept)) == ([], True, 10 * gc.get_threshold()[0])
 
 
 def test_computing_touches_nothing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Generator
@@ -116,12 +117,15 @@ def watched(package: str) -> Generator[list[tuple[str, str]]]:
         if what and (where := _line(frame, package)):
             touched.append((what, where))
 
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()  # what others have called when it collects (gc.callbacks) is not what is watched
     sys.setprofile(seen)
     try:
         yield touched
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
 
 
 def _line(frame: FrameType, package: str) -> str:
