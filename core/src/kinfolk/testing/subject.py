@@ -17,6 +17,7 @@ from kinfolk.spec import Spec
 from kinfolk.testing.check import Level
 
 if TYPE_CHECKING:
+    from kinfolk.candidate import Candidate
     from kinfolk.ir.value import Kernel
     from kinfolk.testing.requests import Requests
 
@@ -123,13 +124,12 @@ class Subject:
 
     @cached_property
     def serving(self) -> tuple[str, ...]:
-        """The names of the candidates that must be looked at: all but those of which the arch refuses every spec."""
-        composition = self.composed
-        spaces = {each.name: each.spec_space(self.arch, self.flavor_name) for each in self.requests.candidates}
+        """The candidates that must be looked at: all but those that admit nothing as the arch has none of a kind of
+        their specs."""
         return tuple(
-            name
-            for name, space in spaces.items()
-            if not space or not all(composition.validate_spec(spec) for spec in space)
+            each.name
+            for each in self.requests.candidates
+            if self.requests.bases(each) or not lacks_a_kind(self.composed, each, self.flavor_name)
         )
 
     @cached_property
@@ -152,3 +152,11 @@ class Subject:
     def kernel_text(self, spec: Spec) -> str:
         """Return the text of a spec's kernel, printed once for all checks."""
         return self.once(f"text {spec.identity()}", lambda: print_kernel(self.kernel(spec)))
+
+
+def lacks_a_kind(composition: Composition, candidate: Candidate, flavor: str) -> bool:
+    """Return whether every spec of one class, of those that a candidate can name, is refused on the arch."""
+    refused: dict[type[Spec], bool] = {}
+    for spec in candidate.spec_space(composition.arch, flavor):
+        refused[type(spec)] = refused.get(type(spec), True) and bool(composition.validate_spec(spec))
+    return any(refused.values())

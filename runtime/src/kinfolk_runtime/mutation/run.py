@@ -117,11 +117,11 @@ def mutate(
 
 def _serving(composition: Composition, flavor: str) -> Iterator[str]:
     """Yield the names of the candidates that have kernels on the arch."""
+    from kinfolk.testing.subject import lacks_a_kind
+
     for each in composition.candidates():
-        if each.min_llvm <= flavor_named(flavor).rank:
-            specs = each.spec_space(composition.arch, flavor)
-            if not all(composition.validate_spec(spec) for spec in specs):
-                yield each.name
+        if each.min_llvm <= flavor_named(flavor).rank and not lacks_a_kind(composition, each, flavor):
+            yield each.name
 
 
 def _unasked(name: str) -> CandidateReport:
