@@ -71,6 +71,8 @@ def _judge_edge(subject: Subject, edge: Edge, found: Findings) -> None:
 def _judge_sides(candidate: Candidate, limit: Limit, sides: set[bool], found: Findings) -> None:
     if not any(isinstance(leaf, Field) for leaf in limit.condition.leaves()):
         return
+    if not sides:
+        return  # nothing is admitted, which is told of the candidate
     if True not in sides:
         problem = f"no request is found that keeps the limit of {limit.field} ({limit.condition}) and all others"
         found.wrong(f"{candidate.name}, limit {limit.code}", problem, "Let the limits of a candidate agree")
