@@ -41,6 +41,7 @@ class _Narrowing:
         known = self._sets[condition].single
         if known is not None and bool(known) != holds:
             return False
+        self.found[condition] = number(int(holds))
         made = condition.defining_op
         if made is None:
             return True

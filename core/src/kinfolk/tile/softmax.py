@@ -79,14 +79,14 @@ class OnlineSoftmax:
         return across_lanes(state.total, self.masks, arithmetic.fadd)
 
     def finish(self, state: RowState) -> tuple[Value, Value]:
-        """Return (1 / total weight, natural-log sum of exp of scaled scores) of the row; (0, -inf) for a row without a
-        score.
+        """Return (1 / total weight, natural-log sum of exp of scaled scores) of the row.
+
+        Of a row without a score, whose total is 0, (the largest finite number, -inf): what it has accumulated is 0, and
+        stays that.
         """
         total = self.total(state)
-        empty = total <= 0.0
-        inverse = arithmetic.select(empty, constant(0.0, F32), arithmetic.rcp(total))
-        lse = arithmetic.fma(state.maximum, self.scale, arithmetic.log2(total) * LN_2)
-        return inverse, arithmetic.select(empty, constant(float("-inf"), F32), lse)
+        inverse = arithmetic.fmin(arithmetic.rcp(total), constant(-LOWEST, F32))
+        return inverse, arithmetic.fma(state.maximum, self.scale, arithmetic.log2(total) * LN_2)
 
 
 def mask_scores(scores: Sequence[Value], key: Sequence[Value], valid: Value) -> list[Value]:

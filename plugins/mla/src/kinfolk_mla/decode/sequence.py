@@ -117,8 +117,18 @@ class Work:
         )
 
     def rows_of_token(self, tensor: Value, width: int) -> Value:
-        """Return a view of the token's rows [num_heads, width] of a tensor [tokens, num_heads, width]."""
+        """Return a view of the token's rows [num_heads, width] of a tensor [tokens, num_heads, width].
+
+        It is asked for where the sequence has a query.
+        """
         return self._rows(tensor, convert.sext(self.token, to=I64), width)
+
+    def rows_of_query(self, width: int) -> Value:
+        """Return a view of the query's rows [num_heads, width]: of none where the sequence has no query."""
+        elements = self.geometry.spec.num_heads * width
+        count = arithmetic.select(self.has_query, constant(elements, I32), constant(0, I32))
+        first = convert.sext(self.token, to=I64) * elements
+        return memory.bound(memory.offset(self.arguments.qa, first), count)
 
     def rows_of_segment(self, tensor: Value, width: int) -> Value:
         """Return a view of the segment's rows of a tensor [tokens, segments, num_heads, width]."""
@@ -129,8 +139,7 @@ class Work:
 
     def _rows(self, tensor: Value, number: Value, width: int) -> Value:
         elements = self.geometry.spec.num_heads * width
-        count = arithmetic.select(self.has_query, constant(elements, I32), constant(0, I32))
-        return memory.bound(memory.offset(tensor, number * elements), count)
+        return memory.bound(memory.offset(tensor, number * elements), constant(elements, I32))
 
 
 def _segment_of(length: Value, segment: Value, segment_pages: Value, page_size: int) -> tuple[Value, Value]:
