@@ -17,17 +17,20 @@ from kinfolk.flavor import DEFAULT_FLAVOR, flavor_named
 from kinfolk.ir.text import kernel_digest
 from kinfolk.testing.mutation import OPERATORS, Mutant, MutantClass, Operator, mutant_classes, sample
 from kinfolk.testing.mutation.exhaustive import same_for_all
+from kinfolk.testing.mutation.spread import dies_out
 from kinfolk_runtime.artifact import CompiledKernel
 from kinfolk_runtime.mutation.bench import Bench, OriginalFails
 from kinfolk_runtime.mutation.difference import difference
 from kinfolk_runtime.mutation.equivalence import proof
 from kinfolk_runtime.mutation.journal import Journal
-from kinfolk_runtime.mutation.outcome import Outcome
+from kinfolk_runtime.mutation.outcome import Kill, Outcome
 from kinfolk_runtime.mutation.report import CandidateReport, KernelScore, MutationReport, first_lines
 
 if TYPE_CHECKING:
+    from kinfolk.ir.value import Kernel
     from kinfolk.plugins.composition import Composition
     from kinfolk.request import Request
+    from kinfolk.spec import Spec
 
 SAMPLED: Final = 48
 """How many mutants of a candidate a sample has, if its operators are no more."""
@@ -166,8 +169,7 @@ def _no_mutant(name: str, known: Sequence[str]) -> str:
 def _subjects(benches: Sequence[Bench], operators: Sequence[Operator]) -> Iterator[Subject]:
     seen: set[tuple[object, ...]] = set()
     for bench in benches:
-        kernels = {kernel.spec.identity(): kernel for kernel in bench.artifact.kernels}
-        for compiled in kernels.values():
+        for compiled in bench.kernels:
             classes = mutant_classes(compiled.kernel, operators)
             kind = type(compiled.spec)
             fresh = [each for each in classes if (kind, each.operator.name, each.site) not in seen]
@@ -242,19 +244,21 @@ class _Run:
             change=mutant.change.about,
             spec=subject.compiled.spec.digest(),
             status="killed",
-            kill=subject.bench.kill(subject.compiled.spec, kernel),
+            kill=subject.bench.run(subject.compiled.spec, kernel),
         )
         if outcome.kill is not None:
             return outcome
-        shown = same_for_all(mutant, subject.values) or proof(
-            mutant, kernel, subject.compiled, subject.bench.composition
-        )
+        shown = same_for_all(mutant, subject.values) or dies_out(mutant, subject.values)
         if shown:
             return attrs.evolve(outcome, status="equivalent", proof=shown)
-        for other, twin in self._elsewhere(subject, mutant):
-            kill = other.bench.kill(other.compiled.spec, twin.kernel())
-            if kill is not None:
-                return attrs.evolve(outcome, kill=kill)
+        elsewhere = [(other, twin.kernel()) for other, twin in self._elsewhere(subject, mutant)]
+        everywhere = [(subject, kernel), *elsewhere]
+        kill = next(_kills(Bench.run, elsewhere), None) or next(_kills(Bench.look_closer, everywhere), None)
+        if kill is not None:
+            return attrs.evolve(outcome, kill=kill)
+        shown = proof(mutant, kernel, subject.compiled, subject.bench.composition)
+        if shown:
+            return attrs.evolve(outcome, status="equivalent", proof=shown)
         diff = difference(mutant.original, kernel)
         return attrs.evolve(outcome, status="survived", diff=first_lines(diff))
 
@@ -267,4 +271,15 @@ class _Run:
             for each in other.classes:
                 if (each.operator.name, each.site) == (mutant.operator.name, mutant.site):
                     twins = [twin for twin in each.mutants if twin.change.about == mutant.change.about]
-                    yield from ((other, twin) for twin in twins[:1])
+                    same = [twin for twin in twins if other.ir == subject.ir and twin.name == mutant.name]
+                    yield from ((other, twin) for twin in (same or twins)[:1])
+
+
+def _kills(
+    look: Callable[[Bench, Spec, Kernel], Kill | None], kernels: Iterable[tuple[Subject, Kernel]]
+) -> Iterator[Kill]:
+    """Yield what notices each of some kernels, in the request of each."""
+    for subject, kernel in kernels:
+        kill = look(subject.bench, subject.compiled.spec, kernel)
+        if kill is not None:
+            yield kill

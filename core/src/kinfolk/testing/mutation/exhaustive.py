@@ -92,7 +92,7 @@ def _cases(
     else:
         if any(each.definition not in _ORDERING for each in (op, *instead)):
             return None
-        marks = {number for each in sets for number in (each.low, each.high)} | {0, *_constants(instead)}
+        marks = {number for each in sets for number in (each.low, each.high)} | {0, *constants_of(instead)}
         near = sorted({mark + step for mark in marks for step in _BESIDE})
         choices = [[number for number in near if number in each] for each in sets]
         if not all(choices) or math.prod(map(len, choices)) > MOST:
@@ -101,7 +101,8 @@ def _cases(
     return columns.shape[1], list(columns)
 
 
-def _constants(ops: Sequence[Operation]) -> Iterator[int]:
+def constants_of(ops: Sequence[Operation]) -> Iterator[int]:
+    """Yield the numbers of the integer constants among ops."""
     for op in ops:
         if op.definition is vector.constant:
             bits, type_ = op.attributes["bits"], op.results[0].type

@@ -1,0 +1,308 @@
+"""A change whose difference dies out: no op that depends on it does anything else, whatever numbers there are.
+
+What an op computes with the change and without is followed as pairs of sets through all that depends on it. A pair of
+one number twice is no difference. A view whose bound differs is none either where every access lies inside both, nor
+one of another base where it has no elements: then it reads 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from kinfolk.analysis.strided import Strided, added, joined, negated, number, signed, strided, wrapped
+from kinfolk.analysis.transfer import MAY_WRAP, exact
+from kinfolk.analysis.values import Values
+from kinfolk.errors import KinfolkError
+from kinfolk.ir.meaning import Control, LaneFunction, MemoryAccess, ScheduleMarker
+from kinfolk.ir.ops import arithmetic, convert, vector
+from kinfolk.ir.types import ScalarType, VectorType, ViewType
+from kinfolk.ir.value import Operation, Region, Value
+from kinfolk.testing.mutation.exhaustive import constants_of
+from kinfolk.testing.mutation.mutant import Mutant
+from kinfolk.testing.mutation.rewrite import Place
+
+MOST_PAIRS: Final = 8
+MOST_STEPS: Final = 2000
+_PIECEWISE: Final = (
+    arithmetic.smin,
+    arithmetic.smax,
+    arithmetic.umin,
+    arithmetic.umax,
+    convert.sext,
+    convert.zext,
+    vector.constant,
+)
+"""Of one number that is not constant, each is that number or constant between the places where the order changes."""
+_FOLLOWED: Final = (*_PIECEWISE, arithmetic.add, arithmetic.mul, arithmetic.icmp, convert.trunc)
+"""Ops whose sets follow from those of their operands alone."""
+
+
+class Pair(NamedTuple):
+    """What a value is without the change and with it; `unless` is a condition under which it is the same."""
+
+    before: Strided
+    after: Strided
+    unless: Value | None = None
+
+
+class _Differs(Exception):
+    """Something may come of the difference."""
+
+
+def dies_out(mutant: Mutant, values: Values) -> str:
+    """Return why nothing comes of a mutant's difference; "" where that is not shown.
+
+    `values` are those of the kernel without the change.
+    """
+    try:
+        spread = _Spread(mutant, values)
+        spread.follow()
+    except (_Differs, KinfolkError, KeyError, ValueError):
+        return ""
+    return f"no difference in what {len(spread.pairs)} values are used for"
+
+
+class _Spread:
+    def __init__(self, mutant: Mutant, values: Values) -> None:
+        self._values = values
+        self._users: dict[Value, list[Operation]] = {}
+        self._homes: dict[Operation, Operation | None] = {}
+        self._survey(mutant.original.body, None)
+        self.pairs: dict[Value, frozenset[Pair]] = {}
+        self._open: list[Operation] = []
+        self._begin(mutant)
+
+    def _survey(self, region: Region, home: Operation | None) -> None:
+        for op in region.operations:
+            self._homes[op] = home
+            for operand in op.operands:
+                self._users.setdefault(operand, []).append(op)
+            for inner in op.regions:
+                self._survey(inner, op)
+
+    def _begin(self, mutant: Mutant) -> None:
+        op = mutant.operation
+        sets = self._values.seen.get(op)
+        if sets is None:
+            raise _Differs
+        place = Place(op, (), {operand: operand for operand in op.operands})
+        results = mutant.change.edit(place)
+        if op.regions or not mutant.change.in_code or len(results) != 1 or len(op.results) != 1:
+            raise _Differs
+        (result,) = op.results
+        if isinstance(op.definition.meaning, MemoryAccess) and isinstance(result.type, ViewType):
+            *others, last = place.operations
+            if last.definition is not op.definition or last.operands[0] is not op.operands[0]:
+                raise _Differs
+            after = self._chain(op, sets, others)
+            self._differ(result, [Pair(sets[1], after[last.operands[1]])])
+        elif _computes(op) and all(_computes(each) for each in place.operations):
+            unless = self._where_same(op, results[0])
+            for piece in _pieces(op, place.operations, sets):
+                before, after = _result(op, piece), self._chain(op, piece, place.operations)[results[0]]
+                if not self._same(op, place.operations, results[0], piece):
+                    self._differ(result, [Pair(before, after, unless)])
+        else:
+            raise _Differs
+
+    def _chain(self, op: Operation, sets: Sequence[Strided], ops: Sequence[Operation]) -> dict[Value, Strided]:
+        known = dict(zip(op.operands, sets, strict=True))
+        for each in ops:
+            known[each.results[0]] = _result(each, [known[operand] for operand in each.operands])
+        return known
+
+    def _same(self, op: Operation, ops: Sequence[Operation], result: Value, sets: Sequence[Strided]) -> bool:
+        """Whether both compute the same at the ends of a piece, between which neither changes its way."""
+        if any(each.definition not in _PIECEWISE for each in (op, *ops)) or len(_varying(sets)) > 1:
+            return False
+        ends = ([number(each.low) for each in sets], [number(each.high) for each in sets])
+        return all(_result(op, end) == self._chain(op, end, ops)[result] for end in ends)
+
+    def _where_same(self, op: Operation, instead: Value) -> Value | None:
+        """Return a condition under which a selection is left as it was."""
+        if op.definition is not arithmetic.select:
+            return None
+        condition, kept, _ = op.operands
+        made = instead.defining_op
+        same = instead is kept or (
+            made is not None
+            and made.definition is op.definition
+            and made.operands[0] is condition
+            and made.operands[1] is kept
+        )
+        return condition if same else None
+
+    def _differ(self, value: Value, pairs: Sequence[Pair]) -> None:
+        known = self.pairs.get(value, frozenset())
+        found = known | {pair for pair in pairs if pair.before.single is None or pair.before != pair.after}
+        if found == known:
+            return
+        if len(found) > MOST_PAIRS:
+            raise _Differs
+        self.pairs[value] = found
+        self._open += self._users.get(value, ())
+
+    def follow(self) -> None:
+        """Follow the difference until nothing new depends on it."""
+        for _ in range(MOST_STEPS):
+            if not self._open:
+                return
+            self._use(self._open.pop())
+        raise _Differs
+
+    def _use(self, op: Operation) -> None:
+        meaning = op.definition.meaning
+        if isinstance(meaning, Control) and meaning.kind == "yield":
+            self._handed_on(op)
+        elif isinstance(meaning, Control) and meaning.kind == "for":
+            if any(operand in self.pairs for operand in op.operands[:3]):
+                raise _Differs
+            for operand, argument, result in zip(op.operands[3:], op.regions[0].arguments[1:], op.results, strict=True):
+                self._copied(operand, argument, result)
+        elif isinstance(meaning, ScheduleMarker) or (isinstance(meaning, Control) and meaning.kind == "uniform"):
+            for operand, result in zip(op.operands, op.results, strict=True):
+                self._differ(result, list(self.pairs.get(operand, ())))
+        elif isinstance(meaning, MemoryAccess):
+            self._accessed(op, meaning)
+        elif _computes(op):
+            self._computed(op)
+        else:
+            raise _Differs
+
+    def _handed_on(self, op: Operation) -> None:
+        home = self._homes[op]
+        assert home is not None
+        arguments = home.regions[0].arguments[1:] if home.definition.name == "core.for" else ()
+        for number_, operand in enumerate(op.operands):
+            self._copied(operand, home.results[number_], *arguments[number_ : number_ + 1])
+
+    def _copied(self, value: Value, *others: Value) -> None:
+        for other in others:
+            self._differ(other, [pair._replace(unless=None) for pair in self.pairs.get(value, ())])
+
+    def _computed(self, op: Operation) -> None:
+        sets = self._values.seen.get(op)
+        if sets is None:
+            raise _Differs
+        changed = [operand for operand in dict.fromkeys(op.operands) if operand in self.pairs]
+        if op.definition is arithmetic.select and op.operands[0] not in self.pairs:
+            for operand in changed:
+                self._differ(op.results[0], list(self.pairs[operand]))
+            return
+        for operand in changed:
+            if len(changed) > 1 or sum(each is operand for each in op.operands) > 1:
+                raise _Differs
+            found: list[Pair] = []
+            for pair in self.pairs[operand]:
+                before, after = (
+                    [each if value is operand else own for value, own in zip(op.operands, sets, strict=True)]
+                    for each in (pair.before, pair.after)
+                )
+                found.append(Pair(_result(op, before), _result(op, after), pair.unless))
+            self._differ(op.results[0], found)
+
+    def _accessed(self, op: Operation, meaning: MemoryAccess) -> None:
+        if meaning.action == "offset" and op.operands[0] not in self.pairs:
+            whole = self._values[op.results[0]]
+            self._differ(op.results[0], [Pair(whole, whole, pair.unless) for pair in self.pairs[op.operands[1]]])
+            return
+        if meaning.action == "bound":
+            base, count = op.operands
+            if base in self.pairs:
+                if count in self.pairs or not all(self._is_zero_unless(count, p.unless) for p in self.pairs[base]):
+                    raise _Differs
+                return
+            self._differ(op.results[0], list(self.pairs[count]))
+            return
+        view = op.operands[0]
+        if isinstance(view.type, ViewType) and [each in self.pairs for each in op.operands] == [
+            True,
+            *[False] * (len(op.operands) - 1),
+        ]:
+            self._inside(op, view)
+            return
+        raise _Differs
+
+    def _inside(self, op: Operation, view: Value) -> None:
+        """Hold an access against the least bound that its view may have."""
+        sets = self._values.seen.get(op)
+        data = (op.results or op.operands[-1:])[0].type
+        offset = op.attributes.get("offset", 0)
+        if op.name not in ("core.view_load", "core.view_store") or sets is None or not isinstance(offset, int):
+            raise _Differs
+        count = data.count if isinstance(data, VectorType) else 1
+        index = sets[1]
+        least = min(min(pair.before.low, pair.after.low) for pair in self.pairs[view])
+        if index.low + offset < 0 or index.high + offset + count > least:
+            raise _Differs
+
+    def _is_zero_unless(self, value: Value, condition: Value | None, steps: int = 6) -> bool:
+        """Whether a number is 0 where a condition does not hold."""
+        made = value.defining_op
+        if self._values[value] == number(0):
+            return True
+        if condition is None or made is None or steps == 0:
+            return False
+        operands = made.operands
+        if made.definition is arithmetic.select:
+            return operands[0] is condition and self._is_zero_unless(operands[2], condition, steps - 1)
+        if made.definition is arithmetic.mul:
+            return any(self._is_zero_unless(each, condition, steps - 1) for each in operands)
+        return made.name == "core.uniform" and self._is_zero_unless(operands[0], condition, steps - 1)
+
+
+def _computes(op: Operation) -> bool:
+    """Whether an op makes an integer out of integers, lane by lane."""
+    meaning = op.definition.meaning
+    types = [value.type for value in (*op.operands, *op.results)]
+    of_integers = all(isinstance(type_, ScalarType) and type_.kind == "int" for type_ in types)
+    lanes = isinstance(meaning, LaneFunction) and (meaning.form == "elementwise" or op.definition is vector.constant)
+    return lanes and of_integers and len(op.results) == 1
+
+
+def _result(op: Operation, sets: Sequence[Strided]) -> Strided:
+    """Return the set of an op's result; raise where it breaks its claim not to wrap, or may.
+
+    What operands are made of is left out of it: with the change, they may be made otherwise.
+    """
+    type_ = op.results[0].type
+    assert isinstance(type_, ScalarType)
+    if op.definition is arithmetic.sub:
+        found = added(sets[0], negated(sets[1]))
+    elif op.definition is arithmetic.select:
+        return joined(sets[1], sets[2])
+    elif op.definition in _FOLLOWED:
+        found = exact(op, sets)
+    else:
+        return signed(type_.bits)
+    if op.name not in MAY_WRAP:
+        return found
+    whole = signed(type_.bits)
+    if whole.low <= found.low and found.high <= whole.high:
+        return found
+    if op.attributes.get("nsw"):
+        raise _Differs
+    return wrapped(found, type_.bits)
+
+
+def _varying(sets: Sequence[Strided]) -> list[int]:
+    return [index for index, each in enumerate(sets) if each.single is None]
+
+
+def _pieces(op: Operation, instead: Sequence[Operation], sets: Sequence[Strided]) -> Iterator[list[Strided]]:
+    """Yield the operands' sets, cut where an order between one of them and constants changes."""
+    varying = _varying(sets)
+    if len(varying) != 1 or any(each.definition not in _PIECEWISE for each in (op, *instead)):
+        yield list(sets)
+        return
+    (index,) = varying
+    whole = sets[index]
+    marks = {each.single for each in sets if each.single is not None} | set(constants_of(instead)) | {0}
+    ends = sorted({whole.low, *(mark + step for mark in marks for step in (0, 1)), whole.high + 1})
+    for low, high in pairwise(ends):
+        if whole.low <= low and high - 1 <= whole.high:
+            piece = strided(low, high - 1, whole.step, whole.rest)
+            if piece is not None:
+                yield [piece if place == index else each for place, each in enumerate(sets)]
