@@ -86,10 +86,12 @@ def decode_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
 
 
 def mutation_requests() -> tuple[MlaRequest, ...]:
-    """Return small requests in whose scenarios mutants are run: few keys, and as many as fill the rings of tiles."""
+    """Return small requests in whose scenarios mutants are run: few keys, in one segment and in several, and as many
+    as fill the rings of tiles.
+    """
     from kinfolk_mla.request import MODEL, MlaRequest
 
-    def request(candidate: str, num_heads: int, max_seqlen_k: int, num_seqs: int) -> MlaRequest:
+    def request(candidate: str, num_heads: int, max_seqlen_k: int, num_seqs: int, num_seg: int = 1) -> MlaRequest:
         return MlaRequest(
             **MODEL,
             num_heads=num_heads,
@@ -105,15 +107,19 @@ def mutation_requests() -> tuple[MlaRequest, ...]:
             causal=True,
             scale=(MODEL["nope_dim"] + MODEL["rope_dim"]) ** -0.5,
             candidate=candidate,
+            num_seg=num_seg,
         )
 
     return (
         request("mla.decode", 16, 80, 2),
+        request("mla.decode", 16, 80, 2, num_seg=3),
         request("mla.decode", 128, 80, 3),
         request("mla.pipelined", 128, 80, 2),
-        request("mla.pipelined", 128, 400, 2),
+        request("mla.pipelined", 128, 80, 2, num_seg=2),
+        request("mla.pipelined", 128, 208, 2),
         request("mla.grouped", 64, 80, 2),
-        request("mla.grouped", 64, 400, 2),
+        request("mla.grouped", 64, 80, 2, num_seg=2),
+        request("mla.grouped", 64, 208, 2),
     )
 
 
