@@ -29,6 +29,7 @@ from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import StatusError, bind, call
 from kinfolk_runtime.compilation import compile as compile_plan
+from kinfolk_runtime.mutation import with_kernel
 from kinfolk_runtime.simulator import Simulator, SparseBuffer
 from kinfolk_runtime.simulator.sanitizers import ALL, Sanitizer
 from kinfolk_runtime.verify import run_scenario, runners_of, verify
@@ -69,7 +70,7 @@ def judged(
     composition: Composition, artifact: Artifact, emitted: Kernel, name: str, sanitize: Iterable[Sanitizer] = ALL
 ) -> ScenarioReport:
     """Run one scenario on `emitted` in place of the artifact's kernel, in one order: no address depends on it."""
-    planted = attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], kernel=emitted), *artifact.kernels[1:]))
+    planted = with_kernel(artifact, artifact.kernels[0].spec, emitted)
     (chosen,) = [each for each in composition.scenarios(REQUEST) if each.name == name]
     return run_scenario(composition, planted, chosen, runners_of(order_seeds=(0,), sanitize=sanitize))
 

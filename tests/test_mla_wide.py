@@ -32,6 +32,7 @@ from kinfolk_mla.wide.spec import MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
 from kinfolk_runtime import bind
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.compilation import compile as compile_plan
+from kinfolk_runtime.mutation import with_kernel
 from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.verify import run_scenario, runners_of
 
@@ -68,7 +69,7 @@ def served(arch: str, heads: int) -> tuple[Composition, Artifact]:
 
 
 def judged(composition: Composition, artifact: Artifact, kernel: Kernel, scenario: str) -> ScenarioReport:
-    planted = attrs.evolve(artifact, kernels=(attrs.evolve(artifact.kernels[0], kernel=kernel), *artifact.kernels[1:]))
+    planted = with_kernel(artifact, artifact.kernels[0].spec, kernel)
     request = artifact.plan.request
     (chosen,) = [each for each in composition.scenarios(request) if each.name == scenario]
     return run_scenario(composition, planted, chosen, runners_of(order_seeds=(0,)))
@@ -95,11 +96,8 @@ def other_schedules(spec: MlaWideSpec) -> list[MlaWideSpec]:
 def outputs(composition: Composition, artifact: Artifact, spec: MlaWideSpec) -> dict[str, bytes]:
     """Run the kernel of a spec on the scenario with sequences of several lengths; return what it wrote, bit for bit."""
     (ragged,) = [each for each in composition.scenarios(artifact.plan.request) if each.name == "ragged"]
-    planted = attrs.evolve(
-        artifact,
-        plan=dispatch(ragged.request, artifact.plan.arch),
-        kernels=(attrs.evolve(artifact.kernels[0], kernel=composition.emit(spec)), *artifact.kernels[1:]),
-    )
+    planned = attrs.evolve(artifact, plan=dispatch(ragged.request, artifact.plan.arch))
+    planted = with_kernel(planned, artifact.kernels[0].spec, composition.emit(spec))
     written = bind(planted, ragged.inputs(), executor=Simulator())()
     return {name: np.asarray(array).tobytes() for name, array in written.items()}
 
