@@ -118,7 +118,7 @@ def test_scenarios_of_nothing_let_every_mutant_live_and_the_command_fails(weak, 
     words = ["row_softmax", "--arch", "gfx942", "--count", "1", *request]
     told = CliRunner().invoke(command, words)
     assert told.exit_code == 1, told.output
-    assert "nothing notices lost_write: nothing is written" in told.output
+    assert "nothing notices dropped_exchange: lanes keep their own" in told.output
     assert "kernel.py:" in told.output and "kinfolk mutate row_softmax --arch gfx942 --candidate" in told.output
     line = next(line for line in told.output.splitlines() if line.strip().startswith("kinfolk mutate row_softmax"))
     repeated = CliRunner().invoke(command, shlex.split(line)[2:])
@@ -126,7 +126,7 @@ def test_scenarios_of_nothing_let_every_mutant_live_and_the_command_fails(weak, 
     document = json.loads(CliRunner().invoke(command, [*words, "--json"]).output)
     [candidate] = document["archs"][0]["candidates"]
     assert document["status"] == candidate["status"] == "fail" and candidate["survived"] > candidate["killed"]
-    outcome = next(each for each in candidate["outcomes"] if each["operator"] == "lost_write")
+    outcome = next(each for each in candidate["outcomes"] if each["operator"] == "dropped_exchange")
     again = CliRunner().invoke(
         command, ["row_softmax", "--arch", "gfx942", "--mutant", outcome["mutant"], "--json", *request]
     )
