@@ -66,3 +66,11 @@ def test_nobody_writes_through_a_part():
     with pytest.raises(ValueError, match="read-only"):
         found[0][0] = 7
     mine[0] = 7  # whose array it is may
+
+
+def test_rows_lie_a_pitch_apart_and_do_not_overlap():
+    held = {0: np.zeros(3, np.float32), 4: np.ones(3, np.float32)}
+    apart = SparseArray(shape=(5, 3), dtype=np.dtype(np.float32), held=held, pitch=2**30)
+    assert apart.strides == (2**32, 4) and list(apart.ranges()) == [0, 4 * 2**32]
+    with pytest.raises(ValueError, match="pitch is 2, rows of 3 elements overlap"):
+        SparseArray(shape=(5, 3), dtype=np.dtype(np.float32), held=held, pitch=2)

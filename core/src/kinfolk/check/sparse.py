@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +29,8 @@ def _lent(parts: Mapping[int, Array]) -> Mapping[int, Array]:
 class SparseArray:
     """A row-major array of `shape`, two axes or more, in which only what is `held` exists.
 
+    Rows follow each other, or begin `pitch` elements apart.
+
     `held[row]` has the shape (n, *shape[2:]) with n at most shape[1]: the first n of that row. Reading anything else is
     a fault of the kernel that does. Raises ValueError for a part that does not lie in the array.
     """
@@ -35,8 +38,14 @@ class SparseArray:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     held: Mapping[int, Array] = attrs.field(converter=_lent, repr=False)
+    pitch: int | None = None
 
     def __attrs_post_init__(self) -> None:
+        row_elements = math.prod(self.shape[1:])
+        if self.pitch is not None and self.pitch < row_elements:
+            raise ValueError(
+                f"pitch is {self.pitch}, rows of {row_elements} elements overlap. Let them lie further apart"
+            )
         for row, part in self.held.items():
             fits = part.ndim == self.ndim - 1 and part.shape[1:] == self.shape[2:] and len(part) <= self.shape[1]
             if not (fits and part.dtype == self.dtype and 0 <= row < self.shape[0]):
@@ -57,7 +66,7 @@ class SparseArray:
 
     @property
     def size(self) -> int:
-        """Elements of the whole array."""
+        """Elements of the whole array, with what lies between its rows."""
         return self.strides[0] * self.shape[0] // self.itemsize
 
     @property
@@ -66,6 +75,8 @@ class SparseArray:
         steps = [self.itemsize]
         for extent in reversed(self.shape[1:]):
             steps.insert(0, steps[0] * extent)
+        if self.pitch is not None:
+            steps[0] = self.pitch * self.itemsize
         return tuple(steps)
 
     @property

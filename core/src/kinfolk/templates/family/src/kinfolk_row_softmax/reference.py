@@ -25,7 +25,8 @@ TINY: Final[Mapping[str, float]] = {"f32": 2.0**-126, "bf16": 2.0**-126, "f16": 
 
 def row_softmax_reference(request: RowSoftmaxRequest, inputs: Mapping[str, Array]) -> dict[str, Expected]:
     """Return `y` and `lse` of inputs `x` [rows, columns]; the scale is the f32 that a kernel is passed."""
-    scores = float(np.float32(request.scale)) * inputs["x"].astype(np.float64)
+    rows = [inputs["x"][row].astype(np.float64) for row in range(request.rows)]
+    scores = float(np.float32(request.scale)) * np.reshape(rows, (request.rows, request.columns))
     highest = scores.max(axis=1, keepdims=True)
     empty = highest == -np.inf
     below = scores - np.where(empty, 0.0, highest)

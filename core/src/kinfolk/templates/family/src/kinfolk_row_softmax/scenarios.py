@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from kinfolk.check import Scenario, numpy_dtype, poison
+from kinfolk.check import Scenario, SparseArray, numpy_dtype, poison
 
 if TYPE_CHECKING:
     from kinfolk_row_softmax.request import RowSoftmaxRequest
@@ -45,7 +45,23 @@ def row_softmax_scenarios(request: RowSoftmaxRequest) -> tuple[Scenario, ...]:
         _scenario(request, "extreme", "the largest finite scores of both signs", 300, _extreme),
         _scenario(request, "no_rows", "nothing to do", 100, rows=0),
         _scenario(request, "masked", "-inf in parts of rows, and in all of one", BLOCK + 77, _masked),
+        _far_apart(request),
     )
+
+
+def _far_apart(request: RowSoftmaxRequest) -> Scenario:
+    """Return a scenario whose last row begins 2^32 elements after the first; nothing exists between rows."""
+    asked = attrs.evolve(request, columns=75, rows=ROWS)
+    pitch = 2**32 // (ROWS - 1)
+
+    def build(generator: np.random.Generator) -> dict[str, SparseArray]:
+        scores = generator.standard_normal((ROWS, asked.columns), dtype=np.float32) / np.float32(asked.scale)
+        storage = numpy_dtype(asked.dtype)
+        x = scores.clip(-LARGEST[asked.dtype], LARGEST[asked.dtype]).astype(storage)
+        return {"x": SparseArray(shape=x.shape, dtype=storage, held=dict(enumerate(x)), pitch=pitch)}
+
+    about = "rows so far apart that their distance is no number of 32 bits"
+    return Scenario(name="far_apart", about=about, request=asked, build=build, sparse=frozenset(("x",)))
 
 
 def _scenario(
