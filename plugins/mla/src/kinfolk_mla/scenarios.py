@@ -86,8 +86,8 @@ def decode_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
 
 
 def mutation_requests() -> tuple[MlaRequest, ...]:
-    """Return small requests in whose scenarios mutants are run: few keys, in one segment and in several, and as many
-    as fill the rings of tiles.
+    """Return small requests in whose scenarios mutants are run: few keys, in one segment and in several, as many as
+    fill the rings of tiles, and more segments than a wave has lanes.
     """
     from kinfolk_mla.request import MODEL, MlaRequest
 
@@ -114,6 +114,7 @@ def mutation_requests() -> tuple[MlaRequest, ...]:
         request("mla.decode", 16, 80, 2),
         request("mla.decode", 16, 80, 2, num_seg=3),
         request("mla.decode", 128, 80, 3),
+        request("mla.decode", 16, 1072, 2, num_seg=67),
         request("mla.pipelined", 128, 80, 2),
         request("mla.pipelined", 128, 80, 2, num_seg=2),
         request("mla.pipelined", 128, 208, 2),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from kinfolk.analysis.values import Values
+from kinfolk.dispatch import selections
 from kinfolk.errors import KinfolkError
 from kinfolk.flavor import DEFAULT_FLAVOR, flavor_named
 from kinfolk.ir.text import kernel_digest
@@ -83,8 +84,13 @@ def mutate(
     """
     offered = tuple(requests) or composition.mutation_requests() or _made_up(composition, flavor)
     benches: dict[str, list[Request]] = {}
+    owners: dict[str, str] = {}
     for request in offered:
-        benches.setdefault(_candidate_of(composition, request, flavor), []).append(request)
+        plan = selections.plan(composition, request, flavor)
+        benches.setdefault(plan.candidate, []).append(request)
+        for launch in plan.launches:
+            if launch.condition.holds(plan.scope()):
+                owners.setdefault(launch.spec.identity(), plan.candidate)
     wanted = [name for name in benches if candidate in (None, name)]
     if not wanted:
         raise NoRequests(_no_requests(composition, candidate, list(benches)))
@@ -93,7 +99,8 @@ def mutate(
     for name in wanted:
         benched = [Bench.of(composition, request, flavor) for request in benches[name]]
         run = _Run(
-            tuple(_subjects(benched, offered_operators)), Journal.of(composition, benches[name]) if every else None
+            tuple(_subjects(name, benched, owners, offered_operators)),
+            Journal.of(composition, benches[name]) if every else None,
         )
         chosen = run.named(mutant) if mutant is not None else run.all(seed) if every else run.sample(count, seed)
         kernels = run.scores() if mutant is None else ()
@@ -141,12 +148,6 @@ def _made_up(composition: Composition, flavor: str) -> tuple[Request, ...]:
     return mutation_requests(Tested.of_family(composition, flavor_name=flavor))
 
 
-def _candidate_of(composition: Composition, request: Request, flavor: str) -> str:
-    from kinfolk.dispatch import selections
-
-    return selections.plan(composition, request, flavor).candidate
-
-
 def _no_requests(composition: Composition, candidate: str | None, known: Sequence[str]) -> str:
     family = composition.request_type.family
     if candidate is not None and known:
@@ -166,10 +167,15 @@ def _no_mutant(name: str, known: Sequence[str]) -> str:
     )
 
 
-def _subjects(benches: Sequence[Bench], operators: Sequence[Operator]) -> Iterator[Subject]:
+def _subjects(
+    candidate: str, benches: Sequence[Bench], owners: Mapping[str, str], operators: Sequence[Operator]
+) -> Iterator[Subject]:
+    """Yield the kernels of a candidate in the order of requests; one that several launch is the first one's."""
     seen: set[tuple[object, ...]] = set()
     for bench in benches:
         for compiled in bench.kernels:
+            if owners[compiled.spec.identity()] != candidate:
+                continue
             classes = mutant_classes(compiled.kernel, operators)
             kind = type(compiled.spec)
             fresh = [each for each in classes if (kind, each.operator.name, each.site) not in seen]
