@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kinfolk.hooks import hookimpl
 from kinfolk.refusal import Refusal, unmet
 from kinfolk_mla.combine.spec import MlaCombineSpec
+from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec, MlaProjectedSpec
 from kinfolk_mla.request import MlaRequest
 from kinfolk_mla.spec import MlaDecodeSpec
 from kinfolk_mla.wide.spec import MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
@@ -33,11 +34,12 @@ def kinfolk_request_type() -> type[MlaRequest]:
 
 @hookimpl
 def kinfolk_candidates(arch: Arch) -> Iterable[Candidate]:
-    """Return the decode candidates; what an arch lacks for one is a refusal of its specs there."""
+    """Return the candidates; what an arch lacks for one is a refusal of its specs there."""
     from kinfolk_mla.decode.candidate import DECODE
+    from kinfolk_mla.prefill.plan import PREFILL
     from kinfolk_mla.wide.plan import GROUPED, PIPELINED
 
-    return (PIPELINED, GROUPED, DECODE)
+    return (PIPELINED, GROUPED, DECODE, PREFILL)
 
 
 @hookimpl
@@ -45,10 +47,13 @@ def kinfolk_validate_spec(spec: Spec, arch: Arch) -> Iterable[Refusal]:
     """Return what makes a spec impossible on the arch."""
     from kinfolk_mla.combine import limits as combine
     from kinfolk_mla.decode import limits as decode
+    from kinfolk_mla.prefill import limits as prefill
     from kinfolk_mla.wide import limits as wide
 
     if isinstance(spec, MlaCombineSpec):
         return unmet(combine.SPEC_LIMITS, spec, arch, PLUGIN)
+    if isinstance(spec, MlaProjectedSpec):
+        return unmet(prefill.SPEC_LIMITS[type(spec)], spec, arch, PLUGIN)
     if isinstance(spec, MlaWideSpec):
         return unmet(wide.spec_limits(spec), spec, arch, PLUGIN)
     return unmet(decode.SPEC_LIMITS[type(spec)], spec, arch, PLUGIN) if isinstance(spec, MlaDecodeSpec) else ()
@@ -61,6 +66,14 @@ def kinfolk_emit_ir(spec: Spec, arch: Arch) -> Kernel | None:
         from kinfolk_mla.combine.kernel import emit_combine
 
         return emit_combine(spec, arch)
+    if isinstance(spec, MlaExpandSpec):
+        from kinfolk_mla.prefill.expand import emit_expand
+
+        return emit_expand(spec, arch)
+    if isinstance(spec, MlaPrefillSpec):
+        from kinfolk_mla.prefill.attend import emit_prefill
+
+        return emit_prefill(spec, arch)
     if isinstance(spec, MlaGroupedSpec):
         from kinfolk_mla.wide.grouped import emit_grouped
 
@@ -81,6 +94,7 @@ def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Ref
     """Return what the compiled kernel takes beyond its schedule's budget, in the figures the arch declares."""
     from kinfolk_mla.combine import limits as combine
     from kinfolk_mla.decode import limits as decode
+    from kinfolk_mla.prefill import limits as prefill
     from kinfolk_mla.wide import limits as wide
 
     if isinstance(spec, MlaCombineSpec):
@@ -89,6 +103,8 @@ def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Ref
         limits = wide.resource_limits(spec)
     elif isinstance(spec, MlaDecodeSpec):
         limits = decode.resource_limits(spec)
+    elif isinstance(spec, MlaExpandSpec | MlaPrefillSpec):
+        limits = prefill.resource_limits(spec)
     else:
         return ()
     declared = [limit for limit in limits if limit.field in usage.figures]

@@ -1,0 +1,112 @@
+"""What both kernels of prefill know of a sequence: its queries, its keys, and the pages these lie in."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import attrs
+
+from kinfolk.ir.builder import constant
+from kinfolk.ir.ops import arithmetic, convert, lanes, memory
+from kinfolk.ir.types import I32, I64
+from kinfolk.ir.value import Value
+from kinfolk.tile.paging import PageTable, Parts
+from kinfolk_mla.decode.sequence import offsets_of
+from kinfolk_mla.prefill.geometry import Geometry
+
+
+class Shared(Protocol):
+    """The parameters that both kernels have."""
+
+    @property
+    def cu_seqlens_q(self) -> Value: ...
+    @property
+    def cu_seqlens_k(self) -> Value: ...
+    @property
+    def block_table(self) -> Value: ...
+    @property
+    def expanded(self) -> Value: ...
+    @property
+    def block_table_stride(self) -> Value: ...
+    @property
+    def num_pages(self) -> Value: ...
+    @property
+    def page_shift(self) -> Value: ...
+    @property
+    def total_q(self) -> Value: ...
+    @property
+    def max_seqlen_k(self) -> Value: ...
+    @property
+    def first_head(self) -> Value: ...
+    @property
+    def group_heads(self) -> Value: ...
+
+
+@attrs.frozen(eq=False)
+class Sequence:
+    """Sequence `number`, the third axis of the grid, and the head `place` of the group, its first axis.
+
+    Its `queries` begin at row `token`, `length` keys are there. Offsets that fall, or name rows that the query does not
+    have, make a sequence without queries, or without keys; none has more than `max_seqlen_k` keys.
+    """
+
+    shared: Shared
+    geometry: Geometry
+    number: Value
+    place: Value
+    token: Value
+    queries: Value
+    length: Value
+
+    @classmethod
+    def of(cls, shared: Shared, geometry: Geometry) -> Sequence:
+        """Read the sequence's offsets."""
+        number, zero = lanes.block_id(axis=2), constant(0, I32)
+        place = lanes.block_id(axis=0, below=geometry.spec.most_heads)
+        token, next_token = offsets_of(shared.cu_seqlens_q, number)
+        first_key, next_key = offsets_of(shared.cu_seqlens_k, number)
+        exists = (token >= 0) & (next_token <= shared.total_q)
+        count = arithmetic.smax(arithmetic.sub(arithmetic.smax(next_token, token), token), zero)
+        queries = arithmetic.smin(arithmetic.select(exists, count, zero), constant(geometry.spec.most_keys, I32))
+        difference = arithmetic.sub(arithmetic.smax(next_key, first_key), first_key)
+        length = arithmetic.smin(arithmetic.smax(difference, zero), shared.max_seqlen_k)
+        row = arithmetic.smin(arithmetic.smax(token, zero), shared.total_q)
+        return cls(shared, geometry, number, place, row, queries, length)
+
+    @property
+    def head(self) -> Value:
+        """The number of the head."""
+        return self.shared.first_head + self.place
+
+    def pages(self) -> PageTable:
+        """Return the page table, in parts of pages."""
+        return PageTable.of_sequence(
+            self.shared.block_table,
+            self.shared.block_table_stride,
+            self.number,
+            length=self.length,
+            page_size=self.geometry.spec.part,
+            num_pages=self.shared.num_pages,
+            parts=Parts(self.shared.page_shift, constant(0, I32)),
+        )
+
+    def rows(self, half: Value | int, first_key: Value, count: int) -> Value:
+        """Return the expanded rows of up to `count` keys from `first_key` on, those that exist: of half 0 keys, of half
+        1 values.
+        """
+        head = wide(self.number) * wide(self.shared.group_heads) + wide(self.place)
+        half_ = constant(half, I64) if isinstance(half, int) else wide(half)
+        row = (head * 2 + half_) * wide(self.shared.max_seqlen_k) + wide(first_key)
+        width = self.geometry.spec.head_width
+        left = bounded(self.length - first_key, count)
+        return memory.bound(memory.offset(self.shared.expanded, row * width), left * width)
+
+
+def bounded(number: Value, most: int) -> Value:
+    """Return a number from 0 to `most`."""
+    return arithmetic.smin(arithmetic.smax(number, constant(0, I32)), constant(most, I32))
+
+
+def wide(number: Value) -> Value:
+    """Return a number in 64 bits."""
+    return convert.sext(number, to=I64)

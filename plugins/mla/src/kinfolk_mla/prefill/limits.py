@@ -1,0 +1,204 @@
+"""What prefill of projected queries takes: of a request, of its specs on an arch, and of what the compiler made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, ne, not_
+from kinfolk.fields import listing
+from kinfolk.matrix import atom_fact
+from kinfolk.refusal import Limit
+from kinfolk_mla.decode.limits import (
+    ATOM_TYPES,
+    DTYPE,
+    ELEMENT_BYTES,
+    LATENT_WIDTH,
+    MAX_I32,
+    PAGE_SIZES,
+    ROPE_WIDTH,
+    budget_limits,
+)
+from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec, MlaProjectedSpec
+
+HEAD_WIDTH: Final = 128
+BLOCK: Final = MlaProjectedSpec.block
+DEPTHS: Final = (8, 16)
+"""How much the atoms of `MlaProjectedSpec.atom` rows and columns contract at once, where an arch has them."""
+
+
+def _width(name: str, value: int, because: str) -> Limit:
+    return Limit(
+        f"mla.prefill.{name}",
+        "not_implemented",
+        name,
+        eq(field(name), value),
+        because=because,
+        remedy=f"Pass a model in which it is {value}.",
+    )
+
+
+def _type(name: str, because: str, remedy: str) -> Limit:
+    return Limit(
+        f"mla.prefill.{name}", "not_implemented", name, eq(field(name), DTYPE), because=because, remedy=remedy
+    )
+
+
+def _counted(name: str, condition: Expr, because: str, remedy: str) -> Limit:
+    return Limit(f"mla.prefill.{name}", "cannot", name, condition, because=because, remedy=remedy)
+
+
+def _blocks_fit(name: str) -> Expr:
+    blocks = ceil_div(field(name), BLOCK)
+    return all_of(blocks <= MlaProjectedSpec.most_blocks, blocks <= fact("max_grid_y"))
+
+
+CAPABILITY: Final = (
+    Limit(
+        "mla.prefill.absorbed_query",
+        "not_implemented",
+        "absorbed_query",
+        not_(field("absorbed_query")),
+        because="keys and values of each head are formed, which an absorbed query does not meet",
+        remedy="Pass the query as it was projected, with absorbed_query=False and the up-projection as w_ukv.",
+    ),
+    Limit(
+        "mla.prefill.num_heads",
+        "cannot",
+        "num_heads",
+        all_of(field("num_heads") <= MlaProjectedSpec.most_heads, field("num_heads") <= fact("max_grid_x")),
+        because=f"rows of a workgroup's queries are numbered in 32 bits, for up to {MlaProjectedSpec.most_heads} heads",
+        remedy="Divide the heads over requests.",
+    ),
+    _width("kv_lora_rank", LATENT_WIDTH, "latent rows of this width fill the registers of a wave"),
+    _width("rope_dim", ROPE_WIDTH, "the rotated part of a key row is staged in vectors laid out for this width"),
+    _width("nope_dim", HEAD_WIDTH, "keys are formed in tiles as wide as a head"),
+    _width("v_dim", HEAD_WIDTH, "values are formed in tiles as wide as a head"),
+    Limit(
+        "mla.prefill.page_size",
+        "not_implemented",
+        "page_size",
+        field("page_size").one_of(PAGE_SIZES),
+        because="keys are read in parts of pages",
+        remedy=f"Re-page the cache to {listing(PAGE_SIZES)} keys a page.",
+    ),
+    _type("dtype", "query and output are read and rounded as this type", f"Convert the query to {DTYPE}."),
+    _type("kv_dtype", "latent rows enter the matrix cores as they are stored", f"Store the cache as {DTYPE}."),
+    Limit(
+        "mla.prefill.num_seg",
+        "not_implemented",
+        "num_seg",
+        field("num_seg") <= 1,
+        because="a workgroup walks all keys that its queries see",
+        remedy="Ask for 0 or 1.",
+    ),
+    _counted("num_seqs", field("num_seqs") <= fact("max_grid_z"), "sequences are the grid's last axis", "Split it."),
+    _counted(
+        "max_seqlen_q", _blocks_fit("max_seqlen_q"), f"blocks of {BLOCK} queries are an axis of the grid", "Split them."
+    ),
+    _counted(
+        "max_seqlen_k", _blocks_fit("max_seqlen_k"), f"blocks of {BLOCK} keys are an axis of the grid", "Shorten them."
+    ),
+    _counted("total_q", field("total_q") <= MAX_I32, "rows of the query are counted in 32 bits", "Split the batch."),
+    _counted("num_pages", field("num_pages") <= MAX_I32, "page ids are 32-bit", "Divide the cache."),
+)
+"""What a request must meet."""
+
+
+def _single(name: str, value: int) -> Limit:
+    return Limit(
+        f"mla.prefill.spec.{name}",
+        "not_validated",
+        name,
+        eq(field(name), value),
+        because="layouts and registers are proved for this width alone",
+        remedy=f"Evolve the spec to {name}={value}.",
+    )
+
+
+def _has_atom() -> Expr:
+    size = MlaProjectedSpec.atom
+    return all_of(
+        *(
+            any_of(ne(field("dtype"), name), *(fact(atom_fact(m=size, n=size, k=depth, a=name)) for depth in DEPTHS))
+            for name in ATOM_TYPES
+        )
+    )
+
+
+def _workgroup_memory(limit_field: str, elements: Expr, workgroups: Expr | int) -> Limit:
+    return Limit(
+        "mla.prefill.spec.workgroup_memory",
+        "cannot",
+        limit_field,
+        elements * ELEMENT_BYTES * workgroups <= fact("lds_bytes"),
+        because="workgroups share the workgroup memory of a compute unit",
+        remedy="Choose fewer.",
+    )
+
+
+_SHARED: Final = (
+    _single("head_width", HEAD_WIDTH),
+    Limit(
+        "mla.prefill.spec.dtype",
+        "not_implemented",
+        "dtype",
+        field("dtype").one_of(ATOM_TYPES),
+        because="values are transposed and weights are rounded as pairs of 16 bits",
+        remedy=f"Evolve the spec to dtype={DTYPE}.",
+    ),
+    Limit(
+        "mla.prefill.spec.atom",
+        "cannot",
+        "dtype",
+        _has_atom(),
+        because=f"products are made of matrix atoms of {MlaProjectedSpec.atom} rows and columns of the type",
+        remedy="Choose an arch that has one, or a type for which this one has it.",
+    ),
+    Limit(
+        "mla.prefill.spec.wave_size",
+        "not_implemented",
+        "head_width",
+        eq(fact("wave_size"), MlaProjectedSpec.lanes),
+        because=f"a wave's queries and keys are laid out over {MlaProjectedSpec.lanes} lanes",
+        remedy="Choose an arch with such waves.",
+    ),
+)
+_PADDING: Final = MlaProjectedSpec.row_padding_bytes // ELEMENT_BYTES
+_PAIRS: Final = field("latent_width") // (field("weight_rows") * 2)
+
+SPEC_LIMITS: Final[Mapping[type[MlaProjectedSpec], tuple[Limit, ...]]] = {
+    MlaExpandSpec: (
+        *_SHARED,
+        _single("latent_width", LATENT_WIDTH),
+        Limit(
+            "mla.prefill.spec.weight_rows",
+            "not_implemented",
+            "weight_rows",
+            eq(_PAIRS * field("weight_rows") * 2, field("latent_width")),
+            because="tiles of weights take turns at two places, in pairs",
+            remedy="Choose a divisor of half the latent width.",
+        ),
+        _workgroup_memory(
+            "weight_rows",
+            field("weight_rows") * 2 * (field("head_width") + _PADDING),
+            MlaExpandSpec.workgroups_per_cu,
+        ),
+    ),
+    MlaPrefillSpec: (
+        *_SHARED,
+        _single("rope_width", ROPE_WIDTH),
+        _workgroup_memory(
+            "workgroups_per_cu",
+            (field("head_width") * 2 + field("rope_width") + _PADDING * 2) * MlaProjectedSpec.atom,
+            field("workgroups_per_cu"),
+        ),
+    ),
+}
+"""What a spec must meet on an arch, by its class."""
+
+
+def resource_limits(spec: MlaExpandSpec | MlaPrefillSpec) -> tuple[Limit, ...]:
+    """Return what a compiled kernel of a spec must meet, in the figures an arch may declare."""
+    remedy = "Read less far ahead, or budget for fewer workgroups."
+    return budget_limits("mla.prefill", spec.workgroups_per_cu, spec.waves, remedy)

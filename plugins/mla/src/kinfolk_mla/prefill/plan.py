@@ -1,0 +1,216 @@
+"""What a request of projected queries launches and binds: heads in groups, whose keys and values have the workspace in
+turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from kinfolk.candidate import Candidate
+from kinfolk.expr import Expr, ceil_div, const, field, maximum, minimum, select, stride
+from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
+from kinfolk.remark import Remark
+from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, ROPE_WIDTH
+from kinfolk_mla.decode.plan import BINDINGS, CONTENTS, OUTPUTS, PAGE_SHIFT
+from kinfolk_mla.prefill.limits import BLOCK, CAPABILITY, HEAD_WIDTH
+from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec
+
+if TYPE_CHECKING:
+    from kinfolk.arch import Arch
+    from kinfolk.spec import Spec
+    from kinfolk_mla.request import MlaRequest
+
+WORKSPACE_BYTES: Final = 64 * 2**20
+"""What groups of heads are made for to fit: it stays in the last caches of the archs there are."""
+GROUPS: Final = (1, 2, 4, 8)
+"""Of how many groups there may be, the first that fits is taken, else the last."""
+
+
+def expand_spec() -> MlaExpandSpec:
+    """Return the spec of the kernel that forms keys and values."""
+    return MlaExpandSpec(
+        latent_width=LATENT_WIDTH, head_width=HEAD_WIDTH, dtype=DTYPE, weight_rows=64, read_ahead=EXPAND_READ_AHEAD
+    )
+
+
+EXPAND_READ_AHEAD: Final = 4
+
+
+@attrs.frozen(kw_only=True)
+class Schedule:
+    """The fields of the attention kernel's spec that say how, not what."""
+
+    key_read_ahead: int
+    value_read_ahead: int
+    fence_every: int
+    workgroups_per_cu: int
+
+
+SCHEDULES: Final[tuple[tuple[str | None, Schedule], ...]] = (
+    (
+        "transpose_read_16",
+        Schedule(key_read_ahead=4, value_read_ahead=4, fence_every=1, workgroups_per_cu=2),
+    ),
+    (None, Schedule(key_read_ahead=4, value_read_ahead=2, fence_every=1, workgroups_per_cu=2)),
+)
+"""By the role that an arch must have an op in; the last holds everywhere."""
+
+
+def prefill_spec(schedule: Schedule = SCHEDULES[-1][1]) -> MlaPrefillSpec:
+    """Return the spec of a schedule."""
+    return MlaPrefillSpec(head_width=HEAD_WIDTH, rope_width=ROPE_WIDTH, dtype=DTYPE, **attrs.asdict(schedule))
+
+
+def schedule_for(arch: Arch) -> Schedule:
+    """Return the default schedule on an arch, by what it declares."""
+    return next(schedule for role, schedule in SCHEDULES if role is None or role in arch.roles)
+
+
+def prefill_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
+    """Yield every spec that a plan can name."""
+    yield expand_spec()
+    yield prefill_spec(schedule_for(arch))
+
+
+_HEAD_BYTES: Final = field("num_seqs") * field("max_seqlen_k") * (2 * HEAD_WIDTH * 2)
+
+
+def _group_count() -> Expr:
+    """Return in how many groups the heads are: the fewest that fit."""
+    *fewer, last = GROUPS
+    found: Expr = const(last)
+    for count in reversed(fewer):
+        found = select(ceil_div(field("num_heads"), count) * _HEAD_BYTES <= WORKSPACE_BYTES, count, found)
+    return found
+
+
+GROUP_COUNT: Final = _group_count()
+GROUP_HEADS: Final = ceil_div(field("num_heads"), GROUP_COUNT)
+
+
+def prefill_plan(request: MlaRequest, arch: Arch) -> Plan:
+    """Return the plan of an admitted request: for each group of heads, expansion and then attention."""
+    expand, attend = expand_spec(), prefill_spec(schedule_for(arch))
+    launches = (
+        launch for number in range(GROUPS[-1]) for launch in _group(number, expand, attend, arch.wave_size)
+    )
+    return Plan(
+        request=request,
+        launches=tuple(launches),
+        bindings=_BINDINGS,
+        outputs=OUTPUTS,
+        contents=CONTENTS,
+        remarks=REMARKS,
+    )
+
+
+REMARKS: Final = (
+    Remark(
+        f"{{groups}} groups of {{heads}} heads, so that their keys and values are at most {WORKSPACE_BYTES >> 20} MiB "
+        "where that many groups do it",
+        GROUP_COUNT > 1,
+        {"groups": GROUP_COUNT, "heads": GROUP_HEADS},
+    ),
+)
+
+
+def _group(number: int, expand: MlaExpandSpec, attend: MlaPrefillSpec, wave_size: int) -> tuple[Launch, Launch]:
+    """Return the launches of a group of heads; nothing is launched for one past the last."""
+    first = GROUP_HEADS * number
+    heads = maximum(minimum(GROUP_HEADS, field("num_heads") - first), 0)
+    shared = (
+        Argument("block_table_stride", "i32", stride("block_table", 0)),
+        Argument("num_pages", "i32", field("num_pages")),
+        Argument("page_shift", "i32", PAGE_SHIFT),
+        Argument("total_q", "i32", field("total_q")),
+        Argument("max_seqlen_k", "i32", field("max_seqlen_k")),
+        Argument("first_head", "i32", minimum(first, field("num_heads"))),
+        Argument("group_heads", "i32", GROUP_HEADS),
+    )
+    query_blocks = ceil_div(field("max_seqlen_q"), BLOCK)
+    return (
+        Launch(
+            spec=expand,
+            grid=(heads, ceil_div(field("max_seqlen_k"), BLOCK), field("num_seqs")),
+            block=expand.waves * wave_size,
+            arguments=(*_pointers(expand), *shared),
+            condition=heads > 0,
+        ),
+        Launch(
+            spec=attend,
+            grid=(heads, query_blocks, field("num_seqs")),
+            block=attend.waves * wave_size,
+            arguments=(
+                *_pointers(attend),
+                Argument("scale", "f32", FloatField("scale")),
+                *shared,
+                Argument("num_heads", "i32", field("num_heads")),
+                Argument("causal", "i32", select(field("causal"), 1, 0)),
+                Argument("query_blocks", "i32", query_blocks),
+            ),
+            condition=heads > 0,
+        ),
+    )
+
+
+def _pointers(spec: Spec) -> tuple[Argument, ...]:
+    return tuple(Argument(each.name, "pointer", each.name) for each in spec.parameters() if each.is_pointer)
+
+
+def _bindings() -> tuple[Binding, ...]:
+    known = {binding.name: binding for binding in BINDINGS}
+    tokens, heads, width = Axis(field("total_q")), Axis(field("num_heads")), Axis(field("v_dim"))
+
+    def binding(name: str, shape: tuple[Axis, ...], means: str) -> Binding:
+        return Binding(name=name, role="input", dtype=DTYPE, shape=shape, alignment=16, access="read", means=means)
+
+    return (
+        binding(
+            "q",
+            (tokens, heads, Axis(field("nope_dim") + field("rope_dim"))),
+            "projected queries, the part that is not rotated first",
+        ),
+        binding(
+            "w_ukv",
+            (heads, Axis(field("kv_lora_rank")), Axis(field("nope_dim") + field("v_dim"))),
+            "up-projection of latent rows to a head's keys, then to its values",
+        ),
+        *(known[name] for name in ("c_kv", "k_rope", "cu_seqlens_q", "cu_seqlens_k", "block_table", "status")),
+        attrs.evolve(
+            known["out"],
+            shape=(tokens, heads, width),
+            means="softmax(scale q.k) times a head's values; 0 where a query sees no keys",
+        ),
+        known["lse"],
+        Binding(
+            name="expanded",
+            role="workspace",
+            dtype=DTYPE,
+            shape=(
+                Axis(field("num_seqs")),
+                Axis(GROUP_HEADS, called="heads of a group"),
+                Axis(2),
+                Axis(field("max_seqlen_k")),
+                width,
+            ),
+            alignment=16,
+            access="readwrite",
+            means="keys without their rotated part, then values, of each sequence and head of a group",
+        ),
+    )
+
+
+_BINDINGS: Final = _bindings()
+
+PREFILL: Final = Candidate(
+    name="mla.prefill",
+    priority=10,
+    plugin="kinfolk-mla",
+    capability=CAPABILITY,
+    plan=prefill_plan,
+    specs=prefill_specs,
+    min_llvm=20,
+)

@@ -1,0 +1,152 @@
+"""All that is compiled into the two kernels of prefill."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from kinfolk.fields import ExactInt, OneOf
+from kinfolk.ir.types import F32, I32, SCALARS, PointerType
+from kinfolk.parameters import Parameter
+from kinfolk.spec import LoopWork, Spec
+from kinfolk_mla.request import FLOAT_TYPES
+
+
+@attrs.frozen(kw_only=True)
+class MlaProjectedSpec(Spec):
+    """What both kernels are compiled for: the width of a head's values, and of its keys but for their rotated part.
+
+    All that is in memory but LSE is of `dtype`. A wave's matrix atoms have `atom` rows and columns. A page of the cache is `part` keys or a power of two times as
+    many. `lanes` of a wave read and write `vector_bytes` each at once; a staged row is followed by `row_padding_bytes`
+    unused ones. Heads are counted at launch: a kernel serves any number, in groups that have the workspace in turn.
+    """
+
+    lanes: ClassVar[int] = 64
+    waves: ClassVar[int] = 4
+    atom: ClassVar[int] = 32
+    part: ClassVar[int] = 16
+    vector_bytes: ClassVar[int] = 16
+    row_padding_bytes: ClassVar[int] = 16
+    most_shift: ClassVar[int] = 3
+    most_heads: ClassVar[int] = 2**10
+    most_blocks: ClassVar[int] = 2**16 - 1
+    """How many tiles of keys, or blocks of queries, a sequence may have: the grid counts them."""
+    block: ClassVar[int] = 128
+    """Keys, or queries, of a workgroup."""
+
+    head_width: int = attrs.field(validator=ExactInt(minimum=128, step=128))
+    dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
+
+    @property
+    def most_keys(self) -> int:
+        """How many keys, or queries, a sequence may have."""
+        return self.most_blocks * self.block
+
+    def shared_parameters(self) -> tuple[Parameter, ...]:
+        """Return what both kernels take last.
+
+        The pages of a sequence are those of its row of the block table, rows `block_table_stride` apart; a page has
+        2^`page_shift` parts. The workspace holds `group_heads` heads, the first of which is head `first_head`.
+        """
+        return (
+            Parameter(name="block_table_stride", type=I32),
+            Parameter(name="num_pages", type=I32, minimum=0),
+            Parameter(name="page_shift", type=I32, minimum=0, maximum=self.most_shift),
+            Parameter(name="total_q", type=I32, minimum=0),
+            Parameter(name="max_seqlen_k", type=I32, minimum=0, maximum=self.most_keys),
+            Parameter(name="first_head", type=I32, minimum=0, maximum=self.most_heads),
+            Parameter(name="group_heads", type=I32, minimum=1, maximum=self.most_heads),
+        )
+
+
+@attrs.frozen(kw_only=True)
+class MlaExpandSpec(MlaProjectedSpec):
+    """The kernel that forms keys and values of heads out of latent rows: a product with each head's up-projection.
+
+    A workgroup has `block` keys of one head, a wave `atom` of them, whose latent rows stay in registers; the head's
+    weights go by in tiles of `weight_rows` rows of `head_width` columns, of keys first and of values then. Each is read
+    `read_ahead` units before its use.
+    """
+
+    workgroups_per_cu: ClassVar[int] = 1
+
+    latent_width: int = attrs.field(validator=ExactInt(minimum=64, step=64))
+    weight_rows: int = attrs.field(validator=ExactInt(minimum=32, maximum=128, step=32))
+    read_ahead: int = attrs.field(validator=ExactInt(minimum=1, maximum=16))
+
+    def symbol(self) -> str:
+        """Return a short readable name; it is no key."""
+        return f"mla_expand_{self.dtype}_{self.digest()[:8]}"
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return what the kernel takes.
+
+        `w_ukv` [heads, latent, 2 * head] has the columns of a head's keys, then those of its values. `expanded`
+        [sequences, heads of a group, 2, max_seqlen_k, head] gets both, rounded; 0 for keys of a page outside the cache,
+        which `status` counts once, and nothing past a sequence's last key or where a sequence has no query.
+        """
+        data, ids = PointerType(SCALARS[self.dtype]), PointerType(I32)
+        return (
+            Parameter(name="c_kv", type=data, alignment=16),
+            Parameter(name="w_ukv", type=data, alignment=16),
+            Parameter(name="cu_seqlens_q", type=ids, alignment=4),
+            Parameter(name="cu_seqlens_k", type=ids, alignment=4),
+            Parameter(name="block_table", type=ids, alignment=4),
+            Parameter(name="status", type=ids, access="readwrite", alignment=4),
+            Parameter(name="expanded", type=data, access="write", alignment=16),
+            *self.shared_parameters(),
+        )
+
+
+@attrs.frozen(kw_only=True)
+class MlaPrefillSpec(MlaProjectedSpec):
+    """The kernel that attends over expanded keys and values, and over the rotated keys that all heads share.
+
+    A workgroup has `block` queries of one head and sequence, a wave `atom` of them, and walks its keys in tiles of
+    `atom`. The schedule: how many units before their use keys and values are read, after how many units of the first
+    product the order is fenced, and for how many workgroups per compute unit registers are budgeted.
+    """
+
+    rope_width: int = attrs.field(validator=ExactInt(minimum=64, step=64))
+    key_read_ahead: int = attrs.field(validator=ExactInt(minimum=1, maximum=8))
+    value_read_ahead: int = attrs.field(validator=ExactInt(minimum=1, maximum=8))
+    fence_every: int = attrs.field(validator=ExactInt(minimum=0, maximum=8))
+    workgroups_per_cu: int = attrs.field(validator=ExactInt(maximum=4))
+
+    @property
+    def key_width(self) -> int:
+        """Columns of a head's query and of its keys."""
+        return self.head_width + self.rope_width
+
+    def work_per_round(self) -> LoopWork:
+        """Return the keys of a tile, for one head of as many tokens as a workgroup has queries."""
+        return LoopWork(tokens=self.atom, heads=self.block)
+
+    def symbol(self) -> str:
+        """Return a short readable name; it is no key."""
+        return f"mla_prefill_{self.dtype}_{self.digest()[:8]}"
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return what the kernel takes.
+
+        `q` [tokens, heads, head + rope], `expanded` as `MlaExpandSpec` leaves it, `out` [tokens, heads, head] and `lse`
+        [tokens, heads]. With `causal` 1 the last query of a sequence sees all keys, each one before it a key less;
+        with 0 all see all. `query_blocks` is how many blocks of queries the grid has for a sequence.
+        """
+        data, ids = PointerType(SCALARS[self.dtype]), PointerType(I32)
+        return (
+            Parameter(name="q", type=data, alignment=16),
+            Parameter(name="expanded", type=data, alignment=16),
+            Parameter(name="k_rope", type=data, alignment=16),
+            Parameter(name="cu_seqlens_q", type=ids, alignment=4),
+            Parameter(name="cu_seqlens_k", type=ids, alignment=4),
+            Parameter(name="block_table", type=ids, alignment=4),
+            Parameter(name="out", type=data, access="write", alignment=16),
+            Parameter(name="lse", type=PointerType(F32), access="write", alignment=4),
+            Parameter(name="scale", type=F32),
+            *self.shared_parameters(),
+            Parameter(name="num_heads", type=I32, minimum=1, maximum=self.most_heads),
+            Parameter(name="causal", type=I32, minimum=0, maximum=1),
+            Parameter(name="query_blocks", type=I32, minimum=0, maximum=self.most_blocks),
+        )
