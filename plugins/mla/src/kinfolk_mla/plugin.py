@@ -113,22 +113,26 @@ def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Ref
 
 @hookimpl
 def kinfolk_scenarios(request: Request) -> Iterable[Scenario]:
-    """Return the inputs on which a decode kernel is run."""
+    """Return the inputs on which the kernels of a request are run."""
     from kinfolk_mla.addresses import address_scenarios
+    from kinfolk_mla.prefill.scenarios import prefill_scenarios
     from kinfolk_mla.scenarios import decode_scenarios
     from kinfolk_mla.unchecked import unchecked_scenarios
 
     if not isinstance(request, MlaRequest):
         return ()
+    if not request.absorbed_query:
+        return prefill_scenarios(request)
     return (*decode_scenarios(request), *unchecked_scenarios(request), *address_scenarios(request))
 
 
 @hookimpl
 def kinfolk_mutation_requests() -> Iterable[Request]:
     """Return small requests for each candidate."""
+    from kinfolk_mla.prefill.scenarios import prefill_mutation_requests
     from kinfolk_mla.scenarios import mutation_requests
 
-    return mutation_requests()
+    return (*mutation_requests(), *prefill_mutation_requests())
 
 
 @hookimpl
@@ -144,12 +148,13 @@ def kinfolk_reference(request: Request, inputs: Mapping[str, Any]) -> Mapping[st
 
 @hookimpl
 def kinfolk_useful_flops(request: Request, inputs: Mapping[str, Any]) -> int | None:
-    """Return the operations of absorbed attention over the keys that the queries see."""
-    if not isinstance(request, MlaRequest) or not request.absorbed_query:
+    """Return the operations of attention over the keys that the queries see, and of forming projected keys."""
+    if not isinstance(request, MlaRequest):
         return None
+    from kinfolk_mla.prefill_reference import projected_flops
     from kinfolk_mla.reference import useful_flops
 
-    return useful_flops(request, inputs)
+    return useful_flops(request, inputs) if request.absorbed_query else projected_flops(request, inputs)
 
 
 @hookimpl

@@ -55,10 +55,13 @@ def seen_keys(request: MlaRequest, tokens: int, keys: Keys) -> npt.NDArray[np.bo
 
 
 def sequences(request: MlaRequest, inputs: Mapping[str, Array]) -> Iterator[tuple[slice, Keys]]:
-    """Yield, per sequence with a query, where its queries lie among all, and its keys."""
+    """Yield, per sequence with a query, where its queries lie among all, and its keys.
+
+    One whose offsets name rows that the query does not have has none.
+    """
     for sequence in range(request.num_seqs):
         begin, end = (int(offset) for offset in inputs["cu_seqlens_q"][sequence : sequence + 2])
-        if end > begin:
+        if 0 <= begin < end <= request.total_q:
             yield slice(begin, end), gathered(request, inputs, sequence)
 
 
@@ -101,11 +104,24 @@ def _projected(
     return Head(query, np.concatenate([nope, keys.rope], axis=1), values, seen)
 
 
+def projected_flops(request: MlaRequest, inputs: Mapping[str, Array]) -> int:
+    """Return the operations of projected queries: a key and a value of each head out of each latent row of a sequence
+    with a query, and both products over the keys that each query sees.
+    """
+    expanded = seen = 0
+    for place, keys in sequences(request, inputs):
+        expanded += len(keys.positions)
+        seen += int(seen_keys(request, place.stop - place.start, keys).sum())
+    of_key = request.kv_lora_rank * (request.nope_dim + request.v_dim)
+    of_pair = request.nope_dim + request.rope_dim + request.v_dim
+    return 2 * request.num_heads * (expanded * of_key + seen * of_pair)
+
+
 def projected_reference(request: MlaRequest, inputs: Mapping[str, Array]) -> dict[str, Any]:
     """Return what projected queries must give, as `reference.decode_reference` does for absorbed ones."""
     shape = (request.total_q, request.num_heads)
     out, lse = np.zeros((*shape, request.v_dim)), np.full(shape, -np.inf)
-    out_bound, lse_bound = np.zeros_like(out), np.zeros(shape)
+    out_bound, likely, lse_bound = np.zeros_like(out), np.zeros_like(out), np.zeros(shape)
     refused, bias = 0, Bias.of(request)
     for place, keys in sequences(request, inputs):
         refused += keys.refused
@@ -115,9 +131,11 @@ def projected_reference(request: MlaRequest, inputs: Mapping[str, Array]) -> dic
             found = Rounded.of(request, one, keys, inputs["w_ukv"][head].astype(np.float64))
             out[place, head], lse[place, head] = found.out, found.lse
             out_bound[place, head], lse_bound[place, head] = found.out_bound(), found.lse_bound()
+            likely[place, head] = found.out_likely()
             bias = found.added_to(bias)
     size = np.abs(out)
     gate = gated(Tolerance(out_bound), size, size.max(axis=(1, 2), initial=0.0)[:, None, None])
+    gate = Tolerance(np.minimum(out_bound, np.maximum(gate.bound, likely)))
     return {
         "out": Expected(out, gate),
         "lse": Expected(lse, Tolerance(lse_bound)),

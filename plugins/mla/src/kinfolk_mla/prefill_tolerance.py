@@ -43,7 +43,8 @@ class Rounded:
     sum|q| dk) in nats, and a weight, relatively, by 2 e (`reference.tolerances`); `out` adds the weighted sum of dv.
     LSE errs by the mean of what scores err, by weights w: the roundings of keys come to 5 u scale sqrt(sum (w q k)^2)
     there in all likelihood. Where that alone is more than the gate of LSE, as with all weight on one key and a large
-    query, it takes the gate's place.
+    query, it takes the gate's place; so does what they come to in `out` there, 5 u scale sqrt(sum (w (v - out))^2
+    (q k)^2), beyond first order where a score itself may err by much, as with a large scale.
     """
 
     request: MlaRequest
@@ -114,6 +115,21 @@ class Rounded:
         error = weights[:, None] * self.magnitude
         error += self.unit * self.magnitude + self.weights @ self.expanded.value
         return error + self.unit * (np.abs(self.out) + error)
+
+    def out_likely(self) -> Floats:
+        """Return what the roundings of keys come to in `out` in all likelihood, which no gate may be below.
+
+        A score errs by at most e = 5 u scale sqrt(sum (q k)^2) then, and weights by a factor of up to exp(e): first
+        order and exp(2 e) cover that up to e = 1, beyond which only the bound is left.
+        """
+        squares = self.query**2 @ (self.keys**2).T
+        error = DEVIATIONS * self.unit * self.scale * np.sqrt(self._largest(squares))
+        share = self.weights**2 * squares
+        values, out = self.head.values, self.out
+        moved = share @ values**2 - 2.0 * out * (share @ values) + out**2 * share.sum(axis=1, keepdims=True)
+        likely = DEVIATIONS * self.unit * self.scale * np.sqrt(np.maximum(moved, 0.0))
+        with np.errstate(over="ignore"):
+            return np.where(error[:, None] > 1.0, np.inf, likely * np.exp(2.0 * np.minimum(error, 1.0))[:, None])
 
     def lse_bound(self) -> Floats:
         """Return how far `lse` may err; 0 for a query without keys."""

@@ -81,7 +81,7 @@ def decode_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
         _scenario(request, "constant", "all keys of a sequence alike", SHORT, _constant),
         _scenario(request, "peaked", "nearly all weight on one key", SHORT, _peaked),
         _scenario(request, "one_sign", "values of one sign a column, weights of many sizes", ragged, _one_sign),
-        _scenario(request, "bad_pages", "page ids of -1, num_pages and more in slots in use", SHORT, spoil=_misnamed),
+        _scenario(request, "bad_pages", "page ids of -1, num_pages and more in slots in use", SHORT, spoil=misnamed),
     )
 
 
@@ -172,7 +172,21 @@ def drawn_inputs(
     query = generator.standard_normal((request.total_q, request.num_heads, width), np.float32)
     rows = Rows(request, query, tuple(generator.standard_normal((length, width), np.float32) for length in lengths))
     change(rows)
-    slots = [-(-length // request.page_size) for length in lengths]
+    return {
+        "qa": rows.query.astype(numpy_dtype(request.dtype)),
+        **paged(request, generator, has_query, rows.keys, spoil),
+    }
+
+
+def paged(
+    request: MlaRequest,
+    generator: np.random.Generator,
+    queries: Sequence[int],
+    keys: Sequence[Singles],
+    spoil: Spoil = _spare,
+) -> dict[str, Array]:
+    """Round and page the keys of each sequence, which has so many `queries`: the cache, the offsets and the table."""
+    slots = [-(-len(rows) // request.page_size) for rows in keys]
     order = generator.choice(request.num_pages, sum(slots), replace=False)  # a cache has more pages than are drawn
     pages = np.split(order, np.cumsum(slots)[:-1])
     table = np.full((request.num_seqs, -(-request.max_seqlen_k // request.page_size) + SPARE_SLOTS), -1, np.int32)
@@ -180,15 +194,14 @@ def drawn_inputs(
         name: poison(request.kv_dtype, (request.num_pages, request.page_size, columns))
         for name, columns in (("c_kv", request.kv_lora_rank), ("k_rope", request.rope_dim))
     }
-    for sequence, (keys, owned) in enumerate(zip(rows.keys, pages, strict=True)):
+    for sequence, (rows, owned) in enumerate(zip(keys, pages, strict=True)):
         table[sequence, : len(owned)] = owned
-        _store(cache, keys.astype(numpy_dtype(request.kv_dtype)), owned, request)
+        _store(cache, rows.astype(numpy_dtype(request.kv_dtype)), owned, request)
     spoil(table, slots, request.num_pages)
     return {
-        "qa": rows.query.astype(numpy_dtype(request.dtype)),
         **cache,
-        "cu_seqlens_q": np.cumsum([0, *has_query]).astype(np.int32),
-        "cu_seqlens_k": np.cumsum([0, *lengths]).astype(np.int32),
+        "cu_seqlens_q": np.cumsum([0, *queries]).astype(np.int32),
+        "cu_seqlens_k": np.cumsum([0, *map(len, keys)]).astype(np.int32),
         "block_table": table[:, : table.shape[1] - SPARE_SLOTS + 1],
     }
 
@@ -282,7 +295,7 @@ def _one_sign(rows: Rows) -> None:
         keys[:, : rows.marker] = column * (1.0 + 3.0 * place) * generator.uniform(1.0, 2.0, (len(keys), rows.marker))
 
 
-def _misnamed(table: Array, slots: Sequence[int], num_pages: int) -> None:
+def misnamed(table: Array, slots: Sequence[int], num_pages: int) -> None:
     """Spoil every second slot and the last of even sequences, and all slots of every fourth from the second."""
     strange = (-1, num_pages, 2**31 - 1, -(2**31))
     for sequence, count in enumerate(slots):

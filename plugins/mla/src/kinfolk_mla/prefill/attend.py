@@ -141,9 +141,7 @@ class Attention:
             keys=tuple(first + int(place) if place else first for place in places[0]),
             steps=steps,
             values=TransposedOperand.of(tiles.values, shape, rows=steps[0].rows, side_by_side=FRAGMENTS),
-            softmax=OnlineSoftmax.of(
-                arguments.scale, lanes_sharing(per_lane(shape.c.columns, "the query of a score"))
-            ),
+            softmax=OnlineSoftmax.of(arguments.scale, lanes_sharing(per_lane(shape.c.columns, "the query of a score"))),
         )
 
     def run(self) -> None:
@@ -231,7 +229,9 @@ class Attention:
 
     def _weighed(self, weights: Many[Value], accumulators: Many[Value]) -> list[Value]:
         """Return the accumulators with the tile's values added, weighted by f32 `weights`."""
-        operands = [narrow_weights([weights[slot] for slot in step.slots], self.geometry.element) for step in self.steps]
+        operands = [
+            narrow_weights([weights[slot] for slot in step.slots], self.geometry.element) for step in self.steps
+        ]
         reads = FRAGMENTS // self.values.fragments_per_read
         result, address = list(accumulators), self.values.address()
 

@@ -181,7 +181,7 @@ class Expansion:
             self.tile.store(index, value, vector_, row=slot * self.spec.weight_rows + piece * self._rows_at_once)
 
     def _half(self, half: Value, latent: Many[Value]) -> tuple[()]:
-        """Form the keys, or the values, and write them; the tile of weights after the last is the other half's first."""
+        """Form the keys, or the values, and write them; after its last tile of weights comes the other half's first."""
         zero = constant(0.0, VectorType(F32, self.sequence.geometry.atom.shape.c.slots))
         found = [zero] * FRAGMENTS
         for chunk in range(self.chunks):

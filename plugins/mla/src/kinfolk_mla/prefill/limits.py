@@ -39,9 +39,7 @@ def _width(name: str, value: int, because: str) -> Limit:
 
 
 def _type(name: str, because: str, remedy: str) -> Limit:
-    return Limit(
-        f"mla.prefill.{name}", "not_implemented", name, eq(field(name), DTYPE), because=because, remedy=remedy
-    )
+    return Limit(f"mla.prefill.{name}", "not_implemented", name, eq(field(name), DTYPE), because=because, remedy=remedy)
 
 
 def _counted(name: str, condition: Expr, because: str, remedy: str) -> Limit:

@@ -31,12 +31,7 @@ GROUPS: Final = (1, 2, 4, 8)
 
 def expand_spec() -> MlaExpandSpec:
     """Return the spec of the kernel that forms keys and values."""
-    return MlaExpandSpec(
-        latent_width=LATENT_WIDTH, head_width=HEAD_WIDTH, dtype=DTYPE, weight_rows=64, read_ahead=EXPAND_READ_AHEAD
-    )
-
-
-EXPAND_READ_AHEAD: Final = 4
+    return MlaExpandSpec(latent_width=LATENT_WIDTH, head_width=HEAD_WIDTH, dtype=DTYPE, weight_rows=64, read_ahead=4)
 
 
 @attrs.frozen(kw_only=True)
@@ -94,9 +89,7 @@ GROUP_HEADS: Final = ceil_div(field("num_heads"), GROUP_COUNT)
 def prefill_plan(request: MlaRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: for each group of heads, expansion and then attention."""
     expand, attend = expand_spec(), prefill_spec(schedule_for(arch))
-    launches = (
-        launch for number in range(GROUPS[-1]) for launch in _group(number, expand, attend, arch.wave_size)
-    )
+    launches = (launch for number in range(GROUPS[-1]) for launch in _group(number, expand, attend, arch.wave_size))
     return Plan(
         request=request,
         launches=tuple(launches),
@@ -109,8 +102,7 @@ def prefill_plan(request: MlaRequest, arch: Arch) -> Plan:
 
 REMARKS: Final = (
     Remark(
-        f"{{groups}} groups of {{heads}} heads, so that their keys and values are at most {WORKSPACE_BYTES >> 20} MiB "
-        "where that many groups do it",
+        "{groups} groups of {heads} heads have the workspace for keys and values in turn",
         GROUP_COUNT > 1,
         {"groups": GROUP_COUNT, "heads": GROUP_HEADS},
     ),

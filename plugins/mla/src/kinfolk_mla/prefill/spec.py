@@ -17,9 +17,10 @@ from kinfolk_mla.request import FLOAT_TYPES
 class MlaProjectedSpec(Spec):
     """What both kernels are compiled for: the width of a head's values, and of its keys but for their rotated part.
 
-    All that is in memory but LSE is of `dtype`. A wave's matrix atoms have `atom` rows and columns. A page of the cache is `part` keys or a power of two times as
-    many. `lanes` of a wave read and write `vector_bytes` each at once; a staged row is followed by `row_padding_bytes`
-    unused ones. Heads are counted at launch: a kernel serves any number, in groups that have the workspace in turn.
+    All that is in memory but LSE is of `dtype`. A wave's matrix atoms have `atom` rows and columns. A page of the cache
+    is `part` keys or a power of two times as many. `lanes` of a wave read and write `vector_bytes` each at once; a
+    staged row is followed by `row_padding_bytes` unused ones. Heads are counted at launch: a kernel serves any number,
+    in groups that have the workspace in turn.
     """
 
     lanes: ClassVar[int] = 64

@@ -1,0 +1,242 @@
+"""The inputs on which prefill of projected queries is run: each a situation that some plausible mistake gets wrong.
+
+A batch is its own: one sequence has the most queries that the request allows, the others few. What must not be read is
+poisoned as for decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from kinfolk.check import Scenario, numpy_dtype
+from kinfolk_mla.addresses import address_scenarios
+from kinfolk_mla.request import MODEL, MlaRequest
+from kinfolk_mla.scenarios import Spoil, misnamed, paged
+
+Array = npt.NDArray[Any]
+Singles = npt.NDArray[np.float32]
+MANY: Final = 2**31 - 1
+"""As many as the request allows."""
+SHORT: Final = ((MANY, 70), (1, 33), (3, 1), (17, 80))
+CLIMB: Final = 200
+
+
+@attrs.frozen(eq=False)
+class Rows:
+    """The numbers of a batch before they are rounded and paged; scenarios change them in place.
+
+    `query` [tokens, heads, nope + rope], `weights` [heads, latent, nope + v], and per sequence `keys` [length, latent +
+    rope]. What is put into the first rotated column changes scores and no value.
+    """
+
+    request: MlaRequest
+    query: Singles
+    weights: Singles
+    keys: tuple[Singles, ...]
+
+    @property
+    def query_marker(self) -> Singles:
+        """The first rotated column of the queries, [tokens, heads]."""
+        return self.query[:, :, self.request.nope_dim]
+
+    def key_marker(self, sequence: int) -> Singles:
+        """The first rotated column of a sequence's keys."""
+        return self.keys[sequence][:, self.request.kv_lora_rank]
+
+
+Change = Callable[[Rows], None]
+
+
+def prefill_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
+    """Return the scenarios of a request of projected queries; none of another."""
+    if request.absorbed_query:
+        return ()
+    ragged = ((MANY, MANY), (1, 90), (0, 20), (5, 0), (30, 17), (33, 70))
+    edges = ((MANY, 32), (32, 33), (31, 31), (1, 16), (2, 65), (1, 1))
+    return (
+        _scenario(request, "ragged", "prefixes, one query, none, no keys, fewer keys than queries", ragged),
+        _scenario(request, "edges", "keys and queries that end with a tile, after one and before", edges),
+        _scenario(request, "empty", "no sequence has keys", ((MANY, 0), (2, 0))),
+        _scenario(request, "no_query", "a sequence of keys and no query comes first", ((0, 40), (MANY, 20))),
+        _scenario(request, "spike", "keys that lift half of the heads' maxima by far", SHORT, _spiked),
+        _scenario(request, "climb", "one key of a tile lifts every maximum by far", ((MANY, CLIMB),), _climbing),
+        _scenario(request, "extreme", "finite scores of 1e30 and 1e38 of both signs", SHORT, _extreme),
+        _scenario(request, "one_sign", "values of one sign a column, weights of many sizes", SHORT, _one_sign),
+        _scenario(request, "bad_pages", "page ids of -1, num_pages and more in slots in use", SHORT, spoil=misnamed),
+        _scenario(request, "falling_offsets", "offsets of keys that fall", ((MANY, 30), (1, 20)), change_inputs=_fall),
+        _scenario(request, "stray_query", "a sequence whose queries are rows past the last", SHORT, last_is_stray=True),
+        *_at_the_limits_of_addresses(request),
+    )
+
+
+def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
+    """Return a small request in whose scenarios mutants are run."""
+    return (
+        MlaRequest(
+            **MODEL,
+            num_heads=2,
+            num_seqs=2,
+            total_q=60,
+            max_seqlen_q=40,
+            max_seqlen_k=130,
+            absorbed_query=False,
+            page_size=32,
+            num_pages=10,
+            dtype="bf16",
+            kv_dtype="bf16",
+            causal=True,
+            scale=(MODEL["nope_dim"] + MODEL["rope_dim"]) ** -0.5,
+            candidate="mla.prefill",
+        ),
+    )
+
+
+def _scenario(
+    request: MlaRequest,
+    name: str,
+    about: str,
+    wanted: Sequence[tuple[int, int]],
+    change: Change | None = None,
+    spoil: Spoil | None = None,
+    change_inputs: Callable[[dict[str, Array]], None] | None = None,
+    last_is_stray: bool = False,
+) -> Scenario:
+    """Return a scenario of sequences of `wanted` (queries, keys), as far as the request allows.
+
+    Where `last_is_stray`, the rows of the last one's queries do not exist.
+    """
+    tokens = [min(count, request.max_seqlen_q) for count, _ in wanted]
+    lengths = [min(length, request.max_seqlen_k) for _, length in wanted]
+    pages = sum(-(-length // request.page_size) for length in lengths) + 1
+    own = attrs.evolve(
+        request,
+        num_seqs=len(wanted),
+        total_q=sum(tokens[:-1] if last_is_stray else tokens),
+        max_seqlen_k=max(lengths),
+        num_pages=max(pages, min(request.num_pages, 2 * pages)),
+    )
+
+    def build(generator: np.random.Generator) -> dict[str, Array]:
+        rows = _drawn(own, generator, lengths)
+        if change is not None:
+            change(rows)
+        cache = (
+            paged(own, generator, tokens, rows.keys)
+            if spoil is None
+            else paged(own, generator, tokens, rows.keys, spoil)
+        )
+        dtype = numpy_dtype(own.dtype)
+        inputs = {"q": rows.query.astype(dtype), "w_ukv": rows.weights.astype(dtype), **cache}
+        if change_inputs is not None:
+            change_inputs(inputs)
+        return inputs
+
+    return Scenario(name=name, about=about, request=own, build=build)
+
+
+def _at_the_limits_of_addresses(request: MlaRequest) -> tuple[Scenario, ...]:
+    """Return scenarios of decode that are about addresses, the first sequence having the most queries; none of no
+    query.
+    """
+    if not request.max_seqlen_q:
+        return ()
+    decode = attrs.evolve(request, absorbed_query=True, max_seqlen_q=1, num_seqs=1, total_q=1)
+    wanted = ("address_5gib", "address_bad_ids", "address_table")
+    return tuple(_with_queries(each, request) for each in address_scenarios(decode) if each.name in wanted)
+
+
+def _with_queries(scenario: Scenario, request: MlaRequest) -> Scenario:
+    asked = scenario.request
+    assert isinstance(asked, MlaRequest)
+    others = asked.num_seqs - 1
+    own = attrs.evolve(
+        asked,
+        absorbed_query=False,
+        max_seqlen_q=request.max_seqlen_q,
+        total_q=request.max_seqlen_q + others,
+    )
+
+    def build(generator: np.random.Generator) -> dict[str, Any]:
+        inputs = {name: array for name, array in scenario.build(generator).items() if name != "qa"}
+        rows = _drawn(own, generator, [0] * own.num_seqs)
+        dtype = numpy_dtype(own.dtype)
+        tokens = np.cumsum([0, request.max_seqlen_q, *[1] * others]).astype(np.int32)
+        return inputs | {
+            "q": rows.query.astype(dtype),
+            "w_ukv": rows.weights.astype(dtype),
+            "cu_seqlens_q": tokens,
+        }
+
+    return attrs.evolve(scenario, request=own, build=build)
+
+
+def _drawn(request: MlaRequest, generator: np.random.Generator, lengths: Sequence[int]) -> Rows:
+    """Draw queries, keys and weights of which expanded keys and values have unit scale."""
+    heads, latent = request.num_heads, request.kv_lora_rank
+    query = generator.standard_normal((request.total_q, heads, request.nope_dim + request.rope_dim), np.float32)
+    weights = generator.standard_normal((heads, latent, request.nope_dim + request.v_dim), np.float32)
+    keys = tuple(generator.standard_normal((length, latent + request.rope_dim), np.float32) for length in lengths)
+    return Rows(request, query, weights / np.float32(latent**0.5), keys)
+
+
+def _spiked(rows: Rows) -> None:
+    """Lift the scores of even heads by 14 at the middle key and by 45 at a late one, in natural-log units."""
+    rows.query_marker[:] = 0.0
+    rows.query_marker[:, ::2] = 4.0
+    for sequence, keys in enumerate(rows.keys):
+        marker = rows.key_marker(sequence)
+        marker[:] = 0.0
+        for position, lift in ((len(keys) // 2, 14.0), (len(keys) - len(keys) // 8 - 1, 45.0)):
+            marker[position : position + 1] = min(lift / (4.0 * rows.request.scale), 2.0**60)
+
+
+def _climbing(rows: Rows) -> None:
+    """Lift all scores of one key of each tile, each by 120 natural-log units more than the one before."""
+    rows.query_marker[:] = 4.0
+    for sequence, keys in enumerate(rows.keys):
+        marker = rows.key_marker(sequence)
+        marker[:] = 0.0
+        for tile in range(1, -(-len(keys) // 32)):
+            position = 32 * tile + 5 * tile % 32
+            marker[position : position + 1] = min(tile * 120.0 / (4.0 * rows.request.scale), 2.0**60)
+
+
+def _extreme(rows: Rows) -> None:
+    """Make every raw score one product of powers of two, exact in f32: of size 2^100, or 2^126 and 2^127 in turn."""
+    rows.query[:] = 0.0
+    rows.query_marker[:] = 2.0**50
+    rows.query_marker[:, 1::2] = -(2.0**50)
+    for sequence in range(len(rows.keys)):
+        rows.key_marker(sequence)[:] = 2.0**77 if sequence % 2 else 2.0**50
+        if sequence % 2:
+            rows.key_marker(sequence)[::2] = 2.0**76
+
+
+def _one_sign(rows: Rows) -> None:
+    """Make scores one product each, weights of a query within two powers of 2, and values of one sign a column.
+
+    Roundings are of every kind, so right ones cancel and wrong ones add up; the error of the scores is small beside
+    theirs. Values grow with scores, so that heads and queries differ in their outputs.
+    """
+    generator = np.random.default_rng(rows.query.shape[1])
+    rows.query[:] = 0.0
+    rows.query_marker[:] = generator.uniform(0.25, 2.0, rows.query.shape[:2])
+    np.abs(rows.weights, out=rows.weights)
+    step = min(np.log(2.0) / rows.request.scale, 2.0**14)
+    for sequence, keys in enumerate(rows.keys):
+        place = generator.uniform(0.0, 1.0, len(keys))
+        width = rows.request.kv_lora_rank
+        keys[:] = 0.0
+        rows.key_marker(sequence)[:] = step * place
+        keys[:, :width] = (1.0 + 3.0 * place[:, None]) * generator.uniform(0.0, 0.25, (len(keys), width))
+
+
+def _fall(inputs: dict[str, Array]) -> None:
+    """Give the first sequence offsets that fall by more than 32 bits hold."""
+    length = int(np.diff(inputs["cu_seqlens_k"])[-1])
+    inputs["cu_seqlens_k"] = np.array([2**31 - 1, -5, -5 + length], np.int32)
