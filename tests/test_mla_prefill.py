@@ -64,9 +64,9 @@ def judged(
 def test_every_scenario_passes(arch: str) -> None:
     composition, artifact = served(arch, page_size=32)
     names = [each.name for each in composition.scenarios(artifact.plan.request)]
-    assert len(names) == 14
+    assert len(names) == 11
     for name in names:
-        report = judged(composition, artifact, name)
+        report = judged(composition, artifact, name, order_seeds=(0,))
         assert report.status == "pass", (name, report.findings)
 
 
@@ -75,7 +75,6 @@ def test_every_scenario_passes(arch: str) -> None:
     [
         {"causal": False},
         {"page_size": 128, "num_pages": 6},
-        {"num_heads": 5},
         {"max_seqlen_q": 1, "total_q": 2},
         {"max_seqlen_q": 0, "total_q": 0},
         {"max_seqlen_q": 129, "total_q": 140},
@@ -87,7 +86,7 @@ def test_other_requests_are_served_by_the_same_kernels(changes: dict[str, Any]) 
     composition, artifact = served("gfx942", **changes)
     usual = [launch.spec for launch in dispatch(REQUEST, "gfx942").launches]
     assert [launch.spec for launch in artifact.plan.launches] == usual
-    for name in ("ragged", "edges"):
+    for name in ("whole", "ragged"):
         report = judged(composition, artifact, name, order_seeds=(0,))
         assert report.status == "pass", (name, report.findings)
 
@@ -232,17 +231,17 @@ def stored_before_the_others_have_read(patch: Patch) -> None:
 Plant = Callable[[Patch], None]
 FAULTS: list[tuple[Plant, type[MlaProjectedSpec], str, set[str]]] = [
     (no_mask, MlaPrefillSpec, "ragged", {"tolerance"}),
-    (mask_off_by_one, MlaPrefillSpec, "edges", {"tolerance"}),
+    (mask_off_by_one, MlaPrefillSpec, "ragged", {"tolerance"}),
     (diagonal_from_the_first_key, MlaPrefillSpec, "ragged", {"tolerance"}),
     (keys_of_refused_pages_count, MlaPrefillSpec, "bad_pages", {"tolerance"}),
     (dropped_rescale, MlaPrefillSpec, "climb", {"tolerance"}),
     (dropped_fragment, MlaPrefillSpec, "ragged", {"untouched"}),
     (page_id_not_checked, MlaPrefillSpec, "bad_pages", {"simulation"}),
     (page_id_not_checked, MlaExpandSpec, "bad_pages", {"simulation"}),
-    (keys_for_values, MlaPrefillSpec, "edges", {"tolerance"}),
-    (weights_of_the_first_head, MlaExpandSpec, "edges", {"tolerance"}),
+    (keys_for_values, MlaPrefillSpec, "ragged", {"tolerance"}),
+    (weights_of_the_first_head, MlaExpandSpec, "ragged", {"tolerance"}),
     (page_not_counted, MlaExpandSpec, "bad_pages", {"page_ids"}),
-    (rows_past_the_last_key, MlaPrefillSpec, "edges", {"simulation"}),
+    (rows_past_the_last_key, MlaPrefillSpec, "ragged", {"simulation"}),
     (stored_before_the_others_have_read, MlaPrefillSpec, "ragged", {"simulation"}),
 ]
 

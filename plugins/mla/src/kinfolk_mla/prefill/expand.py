@@ -188,7 +188,7 @@ class Expansion:
             last = chunk + 1 == self.chunks
             after = arithmetic.smin(half + 1, constant(1, I32)) if last else half
             loaded = self._load(after, (chunk + 1) % self.chunks)
-            self._multiply(chunk, latent, found)
+            found = self._with_product(chunk, latent, found)
             self._store((chunk + 1) % 2, loaded)
             control.barrier()
         keys = lane_index(per_lane(self.sequence.geometry.atom.shape.c.columns, "the key of an element"))
@@ -198,8 +198,13 @@ class Expansion:
         store_columns(rows, index, self.operand, self.sequence.geometry.element, found)
         return ()
 
-    def _multiply(self, chunk: int, latent: Many[Value], found: list[Value]) -> None:
-        """Add the product with a tile of weights to `found`, one accumulator a fragment."""
+    def _with_product(self, chunk: int, latent: Many[Value], before: list[Value]) -> list[Value]:
+        """Return the accumulators, one a fragment, with the product with a tile of weights added, if there are keys."""
+        has_keys = self.first_key < self.sequence.length
+        return branch(has_keys, lambda: self._multiplied(chunk, latent, before), lambda: before)
+
+    def _multiplied(self, chunk: int, latent: Many[Value], before: Many[Value]) -> list[Value]:
+        found = list(before)
         reads, steps = FRAGMENTS // self.operand.fragments_per_read, self.latent.steps
         address = self.operand.address()
         first = chunk * self.spec.weight_rows // self.latent.length
@@ -220,3 +225,4 @@ class Expansion:
         units = self.spec.weight_rows // self.latent.length * steps * reads
         stream = Stream(read=read, ahead=self.spec.read_ahead)
         Round(sections=[Section(units=units, use=use, streams=(stream,))]).lay_out()
+        return found
