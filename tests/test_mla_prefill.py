@@ -239,7 +239,7 @@ FAULTS: list[tuple[Plant, type[MlaProjectedSpec], str, set[str]]] = [
     (page_id_not_checked, MlaPrefillSpec, "bad_pages", {"simulation"}),
     (page_id_not_checked, MlaExpandSpec, "bad_pages", {"simulation"}),
     (keys_for_values, MlaPrefillSpec, "ragged", {"tolerance"}),
-    (weights_of_the_first_head, MlaExpandSpec, "ragged", {"tolerance"}),
+    (weights_of_the_first_head, MlaExpandSpec, "whole", {"tolerance"}),
     (page_not_counted, MlaExpandSpec, "bad_pages", {"page_ids"}),
     (rows_past_the_last_key, MlaPrefillSpec, "ragged", {"simulation"}),
     (stored_before_the_others_have_read, MlaPrefillSpec, "ragged", {"simulation"}),
