@@ -52,9 +52,32 @@ def _run_requests(subject: Subject) -> list[Request]:
 
 
 def runnable_plans(subject: Subject, candidate: Candidate) -> list[Plan]:
-    """Return plans of small requests that a candidate admits and the level has memory for, by how much is in them."""
+    """Return plans of small requests that a candidate admits and the level has memory for, by how much is in them.
+
+    Where all that were drawn are too large, one of them is lowered, in fields that its kernels are not compiled for.
+    """
     plans = [plan for plan in _drawn_plans(subject) if plan.candidate == candidate.name]
-    return sorted((plan for plan in plans if needed_bytes(plan) <= most_bytes(subject)), key=_filled)
+    fitting = [plan for plan in plans if needed_bytes(plan) <= most_bytes(subject)]
+    if plans and not fitting:
+        lowered = _lowered(subject, candidate, _working(sorted(plans, key=_filled))[0])
+        fitting = [lowered] if needed_bytes(lowered) <= most_bytes(subject) else []
+    return sorted(fitting, key=_filled)
+
+
+def _lowered(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
+    """Return the plan of a smaller request with the same kernels."""
+    specs = _specs_of(subject, candidate, plan.request)
+    for name in subject.requests.pools:
+        for value in FEW:
+            if type(getattr(plan.request, name)) is not int or getattr(plan.request, name) <= value:
+                break
+            request = subject.requests.beside(plan.request, name, value)
+            if request is not None and _specs_of(subject, candidate, request) == specs:
+                other = cast("Plan", subject.requests.verdict(request, candidate).plan)
+                if _filled(other)[0] >= _filled(plan)[0] - 1 and needed_bytes(other) < needed_bytes(plan):
+                    plan = other
+                    break
+    return _shrunk(subject, candidate, plan)
 
 
 def _drawn_plans(subject: Subject) -> list[Plan]:
