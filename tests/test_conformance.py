@@ -10,10 +10,14 @@ from click.testing import CliRunner
 
 import kinfolk
 from kinfolk.cli.conformance_command import command
+from kinfolk.dispatch import selections
 from kinfolk.plugins.composition import Composition
 from kinfolk.plugins.discovery import Offer
 from kinfolk.plugins.loading import Loaded, load
+from kinfolk.refusal import Refusal
 from kinfolk.testing import ArchConformance, Check, FamilyConformance, Outcome, Subject, checks
+from kinfolk.testing.bases import Case
+from kinfolk_runtime.conformance import small
 from kinfolk_runtime.conformance.compiled import no_goldens
 from kinfolk_runtime.goldens.place import Place
 
@@ -116,6 +120,45 @@ def test_where_no_check_is_applicable_nothing_has_passed(monkeypatch):
     assert done.output.endswith("mla on gfx942: no check was applicable\n")
 
 
+NONE = Refusal(
+    code="mla.none",
+    kind="cannot",
+    field="arch",
+    value="",
+    limit="another",
+    because="it has none",
+    remedy="Take another.",
+    plugin="mla",
+)
+
+
+class Refused(FamilyConformance):
+    """A family whose every spec is refused on archs `without`."""
+
+    family = "mla"
+    without = ARCHS
+
+    def subject(self, arch, level):
+        subject = Subject.of_family(Composition(load("family", "mla"), load("arch", arch)), level=level)  # not shared
+        if arch in self.without:
+            refusal = attrs.evolve(NONE, value=arch)
+            subject.composed.validate_spec = lambda spec: (refusal,)
+        return subject
+
+
+class RefusedOnOne(Refused):
+    without = ARCHS[:1]
+
+
+def test_a_family_that_no_arch_has_anything_for_fails_in_pytest_and_one_that_one_arch_refuses_does_not():
+    [check] = [check for check in checks("family") if check.name == "identity"]
+    told = []
+    with pytest.raises(pytest.fail.Exception, match=r"mla serves nothing on gfx942: .* any arch that is asked"):
+        Refused().test_conformance(Case(check, "gfx942", "quick"), lambda *row: told.append(row))
+    RefusedOnOne().test_conformance(Case(check, "gfx942", "quick"), lambda *row: told.append(row))
+    assert all("not applicable, mla serves nothing on gfx942" in words for _, words in told) and len(told) == 2
+
+
 def empty(subject):
     return Outcome(count=0, unit="stones")
 
@@ -155,3 +198,16 @@ def test_an_error_that_ends_several_checks_is_told_once(monkeypatch):
     assert done.output.count("the same everywhere") == 1
     assert "\ntwo: the same as one\n" in done.output and "\nthree: the same as one\n" in done.output
     assert done.output.endswith("3 of 3 checks fail: one, two, three\n")
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_launch_runs_in_the_smallest_requests_of_every_candidate(arch):
+    """Of MLA, what combines segments is launched by some numbers of a request alone."""
+    subject = Subject.of_family("mla", arch)
+    found = {request.candidate: request for request in small.smallest_requests(subject)}
+    assert set(found) == set(subject.serving)
+    for request in found.values():
+        plan = selections.plan(subject.composed, request, subject.flavor_name)
+        assert small.launches_with_work(plan) == len(plan.launches)
+        one = attrs.evolve(request, num_seg=1)
+        assert small.launches_with_work(selections.plan(subject.composed, one, subject.flavor_name)) == 1

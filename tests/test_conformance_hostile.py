@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import get_args
 
 import attrs
 import pytest
@@ -20,6 +21,7 @@ from kinfolk.testing import Subject, run_check
 from kinfolk.testing.core_checks import CHECKS as CORE_CHECKS
 from kinfolk_runtime.conformance import CHECKS as RUNTIME_CHECKS
 from kinfolk_runtime.conformance import runs, small
+from kinfolk_runtime.simulator.fault import FaultKind
 
 pytestmark = pytest.mark.needs("gfx942")
 
@@ -101,6 +103,13 @@ def test_one_fault_in_every_run_is_told_once_by_the_check_it_is_a_matter_of():
         [nothing] = results[name].outcome.defects
         assert nothing.remedy == "See the check sanitizers, which tells each fault"
     assert results["binding"].status == "pass", results["binding"].review()
+
+
+def test_every_kind_of_fault_has_a_remedy_of_its_own():
+    """Arguments are the binder's matter: a kernel has no part in them."""
+    kinds = {*get_args(FaultKind)} - {"argument"}
+    assert kinds <= runs.REMEDIES.keys()
+    assert len({*runs.REMEDIES.values(), runs.ACCESS}) == len(runs.REMEDIES) + 1
 
 
 @pytest.mark.simulate

@@ -231,7 +231,7 @@ FAULTS: Final = {
         words="scenario",
         patches=((kernel_module, "mask_scores", _mask_one_too_many),),
     ),
-    "steep_scale": Fault(check="reference", words="scale=3e+38", request=SteepRequest),
+    "steep_scale": Fault(check="sanitizers", words="scale=3e+38", request=SteepRequest),
     "no_barrier": Fault(
         check="sanitizers", words="with no barrier between", patches=((control, "barrier", lambda: None),)
     ),

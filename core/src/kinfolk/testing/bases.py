@@ -66,14 +66,27 @@ class _Conformance:
         import pytest
 
         case = conformance_case
-        key = (type(self), case.arch, case.level)
-        if key not in self._subjects:
-            self._subjects[key] = self.subject(case.arch, case.level)
-        result = run_check(case.check, self._subjects[key])
+        result = run_check(case.check, self._shared(case.arch, case.level))
         told = result.inapplicable or f"{result.outcome.count} {result.outcome.unit}"
         record_property(PROPERTY, f"{result.subject.title}, {case.check.name}: {result.status}, {told}")
         if result.status == "fail":
             pytest.fail(result.review(), pytrace=False)
+        if result.inapplicable and self._serves_nothing(case.level):
+            why, asked = result.inapplicable.rstrip("."), ", ".join(self.names())
+            pytest.fail(
+                f"{why}. It serves nothing on any arch that is asked ({asked}), so no check can be about it: install "
+                "an arch that it serves, or name one in `archs`",
+                pytrace=False,
+            )
+
+    def _serves_nothing(self, level: Level) -> bool:
+        return all(self._shared(arch, level).unserved for arch in self.names())
+
+    def _shared(self, arch: str, level: Level) -> Subject:
+        key = (type(self), arch, level)
+        if key not in self._subjects:
+            self._subjects[key] = self.subject(arch, level)
+        return self._subjects[key]
 
 
 class FamilyConformance(_Conformance):

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from kinfolk.check import Expected, Finding, Scenario, ScenarioReport, compare
 from kinfolk.dispatch import selections
 from kinfolk.errors import BindError, InternalError, KinfolkError, Refused, SimulationError
-from kinfolk.plan import Plan
 from kinfolk.request import Request
 from kinfolk.testing.check import Findings, Outcome
 from kinfolk.testing.requests import told
@@ -23,15 +22,15 @@ from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import bind
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.conformance.references import judge_references
-from kinfolk_runtime.conformance.small import MOST_BYTES, most_bytes, run_requests, smallest_requests
+from kinfolk_runtime.conformance.small import launches_with_work, most_bytes, run_requests, smallest_requests
 from kinfolk_runtime.memory import needed_bytes
 from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.simulator.sanitizers import SANITIZERS
 from kinfolk_runtime.verify import Fitting, run_scenario, runners_of
 
 Array = npt.NDArray[Any]
-ENGINES_BYTES: Final = 2 * MOST_BYTES
-"""So much a candidate's scenarios hold together that level quick runs on both engines."""
+ENGINES_SCENARIOS: Final = 2
+"""So many scenarios of each candidate level quick runs on both engines, of those in which most launches run."""
 FAULTS: Final = ("simulation", "unwritten")
 WRONG_VALUES: Final = "Mend the kernel, or derive the reference's tolerance anew if that is what is wrong"
 REMEDIES: Final[Mapping[str, str]] = {
@@ -43,6 +42,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     "initialisation": "Store before it is read, or mask the read",
     "sync": "Let every wave, with all its lanes, come to the same barriers, and wait for what it stages",
     "integer": "Use wider integers, or bound the operands before",
+    "float": "Bound the request's numbers so that no step leaves its type, or select before the op that takes no NaN",
+    "uniformity": "Let the value be the same in all lanes, or read it from one lane",
+    "lane": "Let the lanes that are read or multiplied be active, and be lanes that the wave has",
+    "limit": "Let the loop end: its condition must change",
     "indirection": "Clamp the loaded value, or select on a comparison of it, before it becomes an address",
 }
 """What to do about a fault, by the kind at its end, else by its code."""
@@ -169,9 +172,13 @@ def _runs(subject: Subject) -> Runs:
 
 
 def artifact_of(subject: Subject, request: Request) -> Artifact:
-    """Return the compiled plan of a request, gated."""
+    """Return the compiled plan of a request, gated; plans of one candidate with the same kernels share them."""
     plan = selections.plan(subject.composed, request, subject.flavor_name)
-    return compile_plan(plan, composition=subject.composed)
+    kernels = ", ".join(launch.spec.identity() for launch in plan.launches)
+    made = subject.once(
+        f"artifact {plan.candidate} {kernels}", lambda: compile_plan(plan, composition=subject.composed)
+    )
+    return attrs.evolve(made, plan=plan)
 
 
 def engines(subject: Subject) -> Outcome:
@@ -181,15 +188,15 @@ def engines(subject: Subject) -> Outcome:
     faults = 0
     for request, scenario in _small_scenarios(subject):
         try:
-            plan = selections.plan(subject.composed, scenario.request, subject.flavor_name)
-            inputs = scenario.inputs()
-            outputs = [_outputs(plan, inputs, subject, each) for each in pair]
+            artifact, inputs = artifact_of(subject, scenario.request), scenario.inputs()
+            outputs = [_outputs(artifact, inputs, subject, each) for each in pair]
         except InternalError as error:
             found.wrong(scenario.name, str(error), "An op's two meanings differ: mend its declaration", told(request))
             continue
         except (SimulationError, BindError, Refused):
             faults += 1  # the check of sanitizers tells it, or that of the reference
             continue
+        plan = artifact.plan
         expected = cast("Mapping[str, Expected]", subject.composed.reference(scenario.request, inputs))
         for name, array in outputs[0].items():
             found.looked_at(int(array.size > 0), of=plan.candidate)
@@ -209,23 +216,23 @@ def engines(subject: Subject) -> Outcome:
 
 
 def _small_scenarios(subject: Subject) -> Iterator[tuple[Request, Scenario]]:
-    """Yield scenarios of the smallest requests, at level quick as many of each as hold little together, drawn by the
+    """Yield scenarios of the smallest requests, at level quick a few of each in which its launches run, drawn by the
     seed: the reference engine takes its time."""
     for request in smallest_requests(subject):
         scenarios = subject.composed.scenarios(request)
         offered = Fitting.of(subject.composed, scenarios, subject.flavor_name, sparse=False)
         drawn = list(offered.scenarios)
-        random.Random(f"{subject.seed} engines").shuffle(drawn)
-        room = ENGINES_BYTES
-        for scenario in drawn:
-            size = needed_bytes(offered.plans[scenario.name])
-            if size <= most_bytes(subject) and (subject.full or size <= room):
-                room -= size
-                yield request, scenario
+        random.Random(f"{subject.seed} engines {request.to_json()}").shuffle(drawn)
+        fitting = [each for each in drawn if needed_bytes(offered.plans[each.name]) <= most_bytes(subject)]
+        if not subject.full:
+            fitting.sort(key=lambda each: -launches_with_work(offered.plans[each.name]))
+            del fitting[ENGINES_SCENARIOS:]
+        for scenario in fitting:
+            yield request, scenario
 
 
-def _outputs(plan: Plan, inputs: Mapping[str, Any], subject: Subject, simulator: Simulator) -> dict[str, Array]:
-    return bind(plan, inputs, executor=simulator, composition=subject.composed)()
+def _outputs(artifact: Artifact, inputs: Mapping[str, Any], subject: Subject, engine: Simulator) -> dict[str, Array]:
+    return bind(artifact, inputs, executor=engine, composition=subject.composed)()
 
 
 def _bits(array: Array) -> npt.NDArray[np.uint8]:

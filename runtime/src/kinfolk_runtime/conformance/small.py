@@ -110,6 +110,11 @@ def _filled(plan: Plan) -> tuple[int, int]:
     return wide, needed_bytes(plan)
 
 
+def launches_with_work(plan: Plan) -> int:
+    """Return how many launches of a plan have workgroups."""
+    return sum(math.prod(plan.grid(launch)) > 0 for launch in plan.launches)
+
+
 def _ends(subject: Subject, request: Request) -> Iterator[Request]:
     """Yield the request with a launch field at 0, where that is something, and with a float at an end of its range."""
     for name in subject.requests.launch:
@@ -180,7 +185,8 @@ def mutation_requests(subject: Subject) -> tuple[Request, ...]:
 
 
 def _shrunk(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
-    """Return the plan of a smaller request that fills as many axes: each launch field is lowered as far as it may."""
+    """Return the plan of a smaller request that fills as many axes: each launch field is lowered as far as it may, and
+    then one set so that every launch runs, where a launch is left out."""
     axes = _filled(plan)[0]
     for name in subject.requests.launch:
         for value in FEW:
@@ -193,6 +199,22 @@ def _shrunk(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
             if _filled(other)[0] >= axes and _workgroups(other) < _workgroups(plan):
                 plan = other
                 break
+    return _launching(subject, candidate, plan)
+
+
+def _launching(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
+    """Return a plan near one in which more launches run, by one other number; the plan if there is none."""
+    axes = _filled(plan)[0]
+    for name, value in itertools.product(subject.requests.launch, FEW):
+        if launches_with_work(plan) == len(plan.launches):
+            break
+        if type(getattr(plan.request, name)) is not int:
+            continue
+        request = subject.requests.beside(plan.request, name, value)
+        if request is not None:
+            other = cast("Plan", subject.requests.verdict(request, candidate).plan)
+            if _filled(other)[0] >= axes and launches_with_work(other) > launches_with_work(plan):
+                plan = other
     return plan
 
 

@@ -10,7 +10,7 @@ import attrs
 
 from kinfolk.analysis import analyse
 from kinfolk.dispatch import selections
-from kinfolk.errors import BindError, IRError, KinfolkError, SimulationError
+from kinfolk.errors import BindError, IRError, KinfolkError
 from kinfolk.ir.verify import verify
 from kinfolk_runtime.artifact import Artifact, CompiledKernel
 from kinfolk_runtime.binder import bind
@@ -141,7 +141,13 @@ class Bench:
         kills: list[Kill] = []
         for round_limit in _ROUND_LIMITS:
             simulator = Simulator(threads=1, sanitize=_WATCHED, round_limit=round_limit)
-            kills = [kill for each in self.scenarios if (kill := self._run(each, each.artifact, simulator))]
+            try:
+                kills = [kill for each in self.scenarios if (kill := self._run(each, each.artifact, simulator))]
+            except BindError as error:
+                raise OriginalFails(
+                    f"{self.artifact.plan.candidate} is not run: inputs of a scenario do not bind ({error}). Look at "
+                    f"it with `kinfolk verify {self.request.family}`"
+                ) from error
             if not kills:
                 return Simulator(threads=1, sanitize=_WATCHED, round_limit=4 * round_limit)
             if all(kill.tool != "limit" for kill in kills):
@@ -196,8 +202,6 @@ class Bench:
             tool = "limit" if fault.kind == "limit" else "sanitizer" if fault.kind in ALL else "claim"
             kind = "" if tool == "limit" else fault.kind
             return Kill(tool=tool, kind=kind, message=str(fault), scenario=scenario.name)
-        except (BindError, SimulationError) as error:
-            return Kill(tool="engine", kind=type(error).__name__, message=str(error), scenario=scenario.name)
         found = [
             *unwritten_findings(bound),
             *(each for one in comparisons(artifact.plan, memory, scenario.expected) for each in one.findings),
