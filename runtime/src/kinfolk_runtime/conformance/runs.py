@@ -22,7 +22,7 @@ from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import bind
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.conformance.references import judge_references
-from kinfolk_runtime.conformance.small import launches_with_work, most_bytes, run_requests, smallest_requests
+from kinfolk_runtime.conformance.small import compared_kernels, most_bytes, run_requests, smallest_requests
 from kinfolk_runtime.memory import needed_bytes
 from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.simulator.sanitizers import SANITIZERS
@@ -30,7 +30,7 @@ from kinfolk_runtime.verify import Fitting, run_scenario, runners_of
 
 Array = npt.NDArray[Any]
 ENGINES_SCENARIOS: Final = 2
-"""So many scenarios of each candidate level quick runs on both engines, of those in which most launches run."""
+"""So many scenarios of each candidate level quick runs on both engines, of those in which most kernels run."""
 FAULTS: Final = ("simulation", "unwritten")
 WRONG_VALUES: Final = "Mend the kernel, or derive the reference's tolerance anew if that is what is wrong"
 REMEDIES: Final[Mapping[str, str]] = {
@@ -216,7 +216,7 @@ def engines(subject: Subject) -> Outcome:
 
 
 def _small_scenarios(subject: Subject) -> Iterator[tuple[Request, Scenario]]:
-    """Yield scenarios of the smallest requests, at level quick a few of each in which its launches run, drawn by the
+    """Yield scenarios of the smallest requests, at level quick a few of each in which its kernels run, drawn by the
     seed: the reference engine takes its time."""
     for request in smallest_requests(subject):
         scenarios = subject.composed.scenarios(request)
@@ -225,7 +225,7 @@ def _small_scenarios(subject: Subject) -> Iterator[tuple[Request, Scenario]]:
         random.Random(f"{subject.seed} engines {request.to_json()}").shuffle(drawn)
         fitting = [each for each in drawn if needed_bytes(offered.plans[each.name]) <= most_bytes(subject)]
         if not subject.full:
-            fitting.sort(key=lambda each: -launches_with_work(offered.plans[each.name]))
+            fitting.sort(key=lambda each: -compared_kernels(offered.plans[each.name]))
             del fitting[ENGINES_SCENARIOS:]
         for scenario in fitting:
             yield request, scenario

@@ -52,32 +52,17 @@ def _run_requests(subject: Subject) -> list[Request]:
 
 
 def runnable_plans(subject: Subject, candidate: Candidate) -> list[Plan]:
-    """Return plans of small requests that a candidate admits and the level has memory for, by how much is in them.
+    """Return plans of small requests that a candidate admits and the level has memory for, by how much is in them;
+    where the fullest that were drawn need more, a smaller one that fills as many axes is among them."""
+    return subject.once(f"runnable plans of {candidate.name}", lambda: _runnable_plans(subject, candidate))
 
-    Where all that were drawn are too large, one of them is lowered, in fields that its kernels are not compiled for.
-    """
+
+def _runnable_plans(subject: Subject, candidate: Candidate) -> list[Plan]:
     plans = [plan for plan in _drawn_plans(subject) if plan.candidate == candidate.name]
-    fitting = [plan for plan in plans if needed_bytes(plan) <= most_bytes(subject)]
-    if plans and not fitting:
-        lowered = _lowered(subject, candidate, _working(sorted(plans, key=_filled))[0])
-        fitting = [lowered] if needed_bytes(lowered) <= most_bytes(subject) else []
-    return sorted(fitting, key=_filled)
-
-
-def _lowered(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
-    """Return the plan of a smaller request with the same kernels."""
-    specs = _specs_of(subject, candidate, plan.request)
-    for name in subject.requests.pools:
-        for value in FEW:
-            if type(getattr(plan.request, name)) is not int or getattr(plan.request, name) <= value:
-                break
-            request = subject.requests.beside(plan.request, name, value)
-            if request is not None and _specs_of(subject, candidate, request) == specs:
-                other = cast("Plan", subject.requests.verdict(request, candidate).plan)
-                if _filled(other)[0] >= _filled(plan)[0] - 1 and needed_bytes(other) < needed_bytes(plan):
-                    plan = other
-                    break
-    return _shrunk(subject, candidate, plan)
+    fullest = _working(sorted(plans, key=_filled)) if plans else []
+    if all(needed_bytes(plan) > most_bytes(subject) for plan in fullest):
+        plans += [_shrunk(subject, candidate, plan) for plan in fullest[:1]]
+    return sorted((plan for plan in plans if needed_bytes(plan) <= most_bytes(subject)), key=_filled)
 
 
 def _drawn_plans(subject: Subject) -> list[Plan]:
@@ -110,9 +95,21 @@ def _filled(plan: Plan) -> tuple[int, int]:
     return wide, needed_bytes(plan)
 
 
-def launches_with_work(plan: Plan) -> int:
-    """Return how many launches of a plan have workgroups."""
-    return sum(math.prod(plan.grid(launch)) > 0 for launch in plan.launches)
+def kernels_with_work(plan: Plan) -> int:
+    """Return how many kernels of a plan have workgroups in some launch."""
+    return len({launch.spec.identity() for launch in plan.launches if math.prod(plan.grid(launch)) > 0})
+
+
+def compared_kernels(plan: Plan) -> int:
+    """Return how many kernels of a plan have workgroups; 0 where an output that can be told has no element."""
+    scope = plan.scope()
+    for name in plan.outputs:
+        try:
+            if not math.prod(extent.integer(scope) for extent in plan.binding(name).extents()):
+                return 0
+        except KinfolkError:  # an extent that depends on tensors
+            continue
+    return kernels_with_work(plan)
 
 
 def _ends(subject: Subject, request: Request) -> Iterator[Request]:
@@ -185,15 +182,15 @@ def mutation_requests(subject: Subject) -> tuple[Request, ...]:
 
 
 def _shrunk(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
-    """Return the plan of a smaller request that fills as many axes: each launch field is lowered as far as it may, and
-    then one set so that every launch runs, where a launch is left out."""
-    axes = _filled(plan)[0]
-    for name in subject.requests.launch:
+    """Return the plan of a smaller request that fills as many axes: each number is lowered as far as it may with the
+    same kernels, and then one set so that every kernel runs, where one is left out."""
+    axes, kernels = _filled(plan)[0], _specs_of(subject, candidate, plan.request)
+    for name in subject.requests.pools:
         for value in FEW:
             if type(getattr(plan.request, name)) is not int or getattr(plan.request, name) <= value:
                 break
             request = subject.requests.beside(plan.request, name, value)
-            if request is None:
+            if request is None or _specs_of(subject, candidate, request) != kernels:
                 continue
             other = cast("Plan", subject.requests.verdict(request, candidate).plan)
             if _filled(other)[0] >= axes and _workgroups(other) < _workgroups(plan):
@@ -203,17 +200,17 @@ def _shrunk(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
 
 
 def _launching(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
-    """Return a plan near one in which more launches run, by one other number; the plan if there is none."""
-    axes = _filled(plan)[0]
+    """Return a plan near one in which more kernels run, by one other number; the plan if there is none."""
+    axes, kernels = _filled(plan)[0], _specs_of(subject, candidate, plan.request)
     for name, value in itertools.product(subject.requests.launch, FEW):
-        if launches_with_work(plan) == len(plan.launches):
+        if kernels_with_work(plan) == len(kernels):
             break
         if type(getattr(plan.request, name)) is not int:
             continue
         request = subject.requests.beside(plan.request, name, value)
         if request is not None:
             other = cast("Plan", subject.requests.verdict(request, candidate).plan)
-            if _filled(other)[0] >= axes and launches_with_work(other) > launches_with_work(plan):
+            if _filled(other)[0] >= axes and kernels_with_work(other) > kernels_with_work(plan):
                 plan = other
     return plan
 
