@@ -148,6 +148,10 @@ def _longer_than_declared(request: Any) -> Iterator[Any]:
         yield attrs.evolve(scenario, request=asked)
 
 
+def _of_what_there_is(request: Any, inputs: Any) -> Any:
+    return row_softmax_reference(attrs.evolve(request, columns=inputs["x"].shape[1]), inputs)
+
+
 def _mask_one_too_many(scores: Any, columns: Any, count: Any) -> Any:
     from kinfolk.tile.softmax import mask_scores
 
@@ -240,7 +244,10 @@ FAULTS: Final = {
         check="sanitizers", words="between the rows of x", patches=((Row, "holds", _one_column_too_many),)
     ),
     "inputs_of_another_shape": Fault(
-        check="reference", words="do: Let scenarios build what the plan declares", scenarios=_longer_than_declared
+        check="reference",
+        words="do: Let scenarios build what the plan declares",
+        scenarios=_longer_than_declared,
+        reference=_of_what_there_is,
     ),
     "half_stored": Fault(
         check="sanitizers",
