@@ -10,6 +10,7 @@ import random
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -137,6 +138,7 @@ class Requests:
         self.good = {name: self._good(each) for name, each in self.fields.items()}
         self.edges = {name: self._edges(each) for name, each in self.fields.items()}
         self.bases = self._bases(24)
+        self._mends: dict[tuple[int, str, Any], Fields | None] = {}
 
     def _good(self, field: Any) -> list[Any]:
         """Return values that the field takes, those that some limit lists or ends at among them."""
@@ -243,6 +245,20 @@ class Requests:
                     if isinstance(leaf, Field) and type(base[leaf.name]) is int:
                         for value in self._turning(condition, base, leaf.name):
                             yield {**base, leaf.name: value}
+                            yield from self._mended({**base, leaf.name: value}, leaf.name)
+
+    def _mended(self, fields: Fields, moved: str) -> Iterator[Fields]:
+        """Yield fields whose other numbers meet each relation that the moved one breaks, where some known ones do."""
+        for relation in self.relations:
+            if held(relation, fields, None):
+                continue
+            others = sorted({leaf.name for leaf in relation.leaves() if isinstance(leaf, Field)} - {moved})
+            key = (id(relation), moved, fields[moved])
+            if key not in self._mends:
+                tried = (dict(zip(others, each, strict=True)) for each in product(*map(self.good.__getitem__, others)))
+                self._mends[key] = next((each for each in tried if held(relation, {**fields, **each}, None)), None)
+            if self._mends[key] is not None:
+                yield {**fields, **self._mends[key]}
 
     def _turning(self, condition: Expr, base: Fields, name: str) -> Iterator[int]:
         """Yield the values around which a condition changes, found by bisection from the base's value outwards."""
