@@ -164,7 +164,10 @@ def test_useful_work_follows_the_mask(arch):
     each = 16 * 2 * (2 * LATENT + ROPE)
     assert composition.useful_flops(request, inputs) == (3 + 2) * each
     assert composition.useful_flops(attrs.evolve(request, causal=False), inputs) == 6 * each
-    assert composition.useful_flops(attrs.evolve(request, absorbed_query=False), inputs) is None
+    inputs |= {"c_kv": np.zeros((1, 16, LATENT)), "k_rope": np.zeros((1, 16, ROPE))}
+    forming, pair = 16 * 2 * LATENT * (128 + 128), 16 * 2 * (128 + ROPE + 128)
+    projected = attrs.evolve(request, absorbed_query=False)
+    assert composition.useful_flops(projected, inputs) == 3 * forming + (3 + 2) * pair
 
 
 @pytest.mark.needs("gfx950")

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NUMBERS = {"mla": {1, 2, 3, 4, 6, 7, 9, 10, 11, 13, 14, 16, 17, 18, 19, 20}}
 TO_COME = {"mla": {3, 6, 18}}
 ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \| (held|to come) \| (.+?) \|$", re.MULTILINE)
-TEST = re.compile(r"`([\w/]+\.py::\w+)`")
+TEST = re.compile(r"`([\w/]+\.py(?:::\w+)+)`")
 
 
 def rows(family):
