@@ -116,6 +116,13 @@ def long_functions(text: str) -> Iterator[Finding]:
                 yield first, f"{node.name} has {count} lines, at most {FUNCTION_LINES}; give its stages names"
 
 
+def tests_in_need(text: str) -> Iterator[Finding]:
+    """Find the marker `needs` beside one distribution, whose tests run from its wheel with nothing else installed."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.search(r"\bmark\.needs\(", line):
+            yield number, "needs what another distribution brings; tests that cross distributions stand in tests/"
+
+
 def nameless_module(path: str) -> bool:
     """Return whether a module's name says nothing about its content."""
     return Path(path).stem in ("utils", "util", "common", "helpers", "helper", "misc")
@@ -129,6 +136,7 @@ RULES: tuple[tuple[Rule, str], ...] = (
     (environment_reads, r"(core|runtime|(arch|plugins)/[^/]+)/src/.*\.py"),
     (long_file, r"(core|runtime|(arch|plugins)/[^/]+)/src/.*\.py"),
     (long_functions, r"(core|runtime|(arch|plugins)/[^/]+)/src/.*\.py"),
+    (tests_in_need, r"(core|runtime|(arch|plugins)/[^/]+)/tests/.*\.py"),
 )
 
 

@@ -20,10 +20,10 @@ CPP = ("-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow
 SANITIZED = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
-def _importable(name: str) -> None:
-    """Make a module beside the tests importable by name: test folders are no packages."""
+def _importable(name: str, tests: str = "tests") -> None:
+    """Make a module in a folder of tests importable by name: those folders are no packages."""
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        spec = importlib.util.spec_from_file_location(name, ROOT / tests / f"{name}.py")
         assert spec is not None and spec.loader is not None
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
@@ -81,12 +81,12 @@ def ci_module() -> Callable[[str], ModuleType]:
 
 
 @pytest.fixture(scope="session")
-def sibling() -> Callable[[str], ModuleType]:
-    """Return a loader of the modules beside these tests by name, each loaded once."""
+def sibling() -> Callable[..., ModuleType]:
+    """Return a loader of modules by name, each loaded once: those beside these tests, or in another folder of tests."""
 
-    def load(name: str) -> ModuleType:
+    def load(name: str, tests: str = "tests") -> ModuleType:
         if name not in sys.modules:
-            _importable(name)
+            _importable(name, tests)
         return sys.modules[name]
 
     return load

@@ -181,6 +181,30 @@ def test_no_tolerance_of_prefill_is_wider_than_the_gate(model):
     assert (lse.tolerance.bound <= LSE_GATE).all()
 
 
+FAULTS_AT_ANY_SCALE = {
+    "last key dropped": lambda request, inputs: (
+        request,
+        inputs | {"cu_seqlens_k": np.array([0, 199, 289], np.int32)},
+    ),
+    "heads exchanged": lambda request, inputs: (request, inputs | {"w_ukv": inputs["w_ukv"][::-1]}),
+    "scale a tenth off": lambda request, inputs: (attrs.evolve(request, scale=request.scale * 0.9), inputs),
+}
+
+
+@pytest.mark.parametrize("scale", [3.0, 100.0, 2.0**60])
+def test_a_large_scale_leaves_a_tolerance_that_tells_faults(model, scale):
+    """Where roundings of keys alone pass the gate it gives way, by what they can come to and no more."""
+    request, inputs = model
+    steep = attrs.evolve(request, scale=scale), inputs
+    expected = projected_reference(*steep)
+    assert failures(rounded_prefill(*steep), expected) == []
+    size = np.abs(expected["out"].value)
+    gate = np.minimum(ABSOLUTE_GATE + RELATIVE_GATE * size, 2e-2 * size.max(axis=(1, 2), keepdims=True))
+    assert (expected["out"].tolerance.bound > gate).mean() < 0.3
+    for change in FAULTS_AT_ANY_SCALE.values():
+        assert "tolerance" in failures(rounded_prefill_of(*change(*steep)), expected)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -119,8 +119,10 @@ class Rounded:
     def out_likely(self) -> Floats:
         """Return what the roundings of keys come to in `out` in all likelihood, which no gate may be below.
 
-        A score errs by at most e = 5 u scale sqrt(sum (q k)^2) then, and weights by a factor of up to exp(e): first
-        order and exp(2 e) cover that up to e = 1, beyond which only the bound is left.
+        A score errs by at most e = 5 u scale sqrt(sum (q k)^2) then, and each weight by a factor between exp(-e) and
+        exp(e). Up to e = 1 first order and exp(2 e) cover that. Whatever e is, `out` moves by
+        sum w (exp(d) - 1) (v - out) over sum w exp(d), at most exp(e) (exp(e) - 1) sum w |v - out|: little where one
+        key has all weight, however large the scale.
         """
         squares = self.query**2 @ (self.keys**2).T
         error = DEVIATIONS * self.unit * self.scale * np.sqrt(self._largest(squares))
@@ -128,8 +130,13 @@ class Rounded:
         values, out = self.head.values, self.out
         moved = share @ values**2 - 2.0 * out * (share @ values) + out**2 * share.sum(axis=1, keepdims=True)
         likely = DEVIATIONS * self.unit * self.scale * np.sqrt(np.maximum(moved, 0.0))
-        with np.errstate(over="ignore"):
-            return np.where(error[:, None] > 1.0, np.inf, likely * np.exp(2.0 * np.minimum(error, 1.0))[:, None])
+        likely *= np.exp(2.0 * np.minimum(error, 1.0))[:, None]
+        for token in np.flatnonzero(error > 1.0):
+            spread = self.weights[token] @ np.abs(values - out[token])
+            with np.errstate(over="ignore", invalid="ignore"):
+                factor = np.exp(error[token]) * np.expm1(error[token])
+                likely[token] = np.where(spread > 0.0, factor * spread, 0.0)
+        return likely
 
     def lse_bound(self) -> Floats:
         """Return how far `lse` may err; 0 for a query without keys."""
