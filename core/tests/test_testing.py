@@ -3,7 +3,11 @@
 import colorsys
 import gc
 import importlib
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -152,8 +156,7 @@ def touching(what):
 @pytest.mark.parametrize("what", ["clock", "date", "file", "system", "environment", "chance"])
 def test_what_is_touched_is_seen_with_its_line(what):
     act = touching(what)
-    with watched(__name__.partition(".")[0]) as touched:
-        act()
+    _, touched = watched(act, __name__.partition(".")[0])
     assert touched
     assert all(where.startswith("test_testing.py:") for _, where in touched)
 
@@ -163,8 +166,7 @@ def test_what_is_called_when_memory_is_collected_is_not_the_callee_s():
     clock = lambda phase, info: time.perf_counter()  # noqa: E731
     gc.callbacks.append(clock)
     try:
-        with watched("test_testing") as touched:
-            kept = [[each] for each in range(10 * gc.get_threshold()[0])]
+        kept, touched = watched(lambda: [[each] for each in range(10 * gc.get_threshold()[0])], "test_testing")
     finally:
         gc.callbacks.remove(clock)
     assert (touched, gc.isenabled(), len(kept)) == ([], True, 10 * gc.get_threshold()[0])
@@ -172,7 +174,28 @@ def test_what_is_called_when_memory_is_collected_is_not_the_callee_s():
 
 def test_computing_touches_nothing():
     act = touching("nothing")
-    with watched("anything") as touched:
-        act()
-        importlib.reload(colorsys)  # reading a module is Python's, not the plugin's
+    _, touched = watched(lambda: (act(), importlib.reload(colorsys)), "anything")  # reading a module is Python's
     assert touched == []
+
+
+PROFILED = """
+from {module} import Profile
+from test_testing import touching
+from kinfolk.testing.purity_checks import watched
+
+def after():
+    return sorted([2, 1])
+
+profile = Profile()
+answer = profile.runcall(lambda: (watched(touching("file"), "test_testing")[1], after())[0])
+profile.create_stats()
+print(len(answer) > 0, any(name == "after" for _, _, name in profile.stats))
+"""
+
+
+@pytest.mark.parametrize("module", ["cProfile", "profile"])
+def test_a_profiler_that_runs_around_it_sees_what_comes_after_and_does_not_disturb(module):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
+    command = [sys.executable, "-c", PROFILED.format(module=module)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "True True\n", done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from kinfolk.testing.check import Level
 
 SCHEMA: Final = "kinfolk.conformance/1"
+EVERY: Final = 5.0
+"""Seconds between two lines on how far a check is."""
 COLUMNS: Final = ("check", "status", "looked at", "CPU s", "proves")
 
 
@@ -27,6 +30,13 @@ COLUMNS: Final = ("check", "status", "looked at", "CPU s", "proves")
 @click.option("--check", "wanted", multiple=True, metavar="CHECK", help="Run this check only; may be repeated.")
 @click.option("--flavor", default=DEFAULT_FLAVOR, show_default=True, help="The LLVM generation to emit for.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Decides all that is drawn.")
+@click.option(
+    "--time-limit",
+    "seconds",
+    type=click.FloatRange(min=0.0),
+    metavar="SECONDS",
+    help="Stop a check that takes longer; by default 300 at level quick, 3600 at full, 0 is no limit.",
+)
 @click.option("--json", "as_json", is_flag=True, help=f"Print a document ({SCHEMA}).")
 @click.pass_context
 def command(
@@ -37,16 +47,17 @@ def command(
     wanted: tuple[str, ...],
     flavor: str,
     seed: int,
+    seconds: float | None,
     as_json: bool,
 ) -> None:
     """Run every installed check on the family, or the arch, NAME.
 
-    Each says how many cases it looked at; one that looked at none has failed. Exit status 1 unless something was
-    checked and all of it passes.
+    Each says how many cases it looked at; one that looked at none has failed, and so has one that hangs. Exit status 1
+    unless something was checked and all of it passes.
     """
     results: list[Result] = []
     for subject in _subjects(name, archs, level, flavor, seed):
-        found = list(_results(subject, _chosen(subject, level, wanted)))
+        found = _results(subject, _chosen(subject, level, wanted), seconds)
         results += found
         if not as_json:
             _print(subject, found)
@@ -88,15 +99,23 @@ def _chosen(subject: Subject, level: Level, wanted: tuple[str, ...]) -> list[Che
     return [known[name] for name in dict.fromkeys(wanted)] or [each for each in known.values() if each.runs_at(level)]
 
 
-def _results(subject: Subject, chosen: list[Check]) -> Iterator[Result]:
+def _results(subject: Subject, chosen: list[Check], seconds: float | None) -> list[Result]:
+    """Run checks; who watches a terminal sees each begin, and how far one is that takes its time."""
     from kinfolk.cli.output import terminal_width
-    from kinfolk.testing import run_check
+    from kinfolk.testing.apart import results
+    from kinfolk.testing.check import TIME_LIMITS
 
     shown = terminal_width(err=True) is not None
-    for check in chosen:
-        if shown:
-            say(f"{subject.title}: {check.name}", err=True)
-        yield run_check(check, subject)
+    heard = [0.0]
+
+    def told(check: Check, how_far: str) -> None:
+        if shown and (not how_far or time.monotonic() - heard[0] >= EVERY):
+            heard[0] = time.monotonic()
+            at = f"{chosen.index(check) + 1} of {len(chosen)}"
+            say(f"{subject.title}: {check.name} ({at}){': ' if how_far else ''}{how_far}", err=True)
+
+    limit = TIME_LIMITS[subject.level] if seconds is None else seconds
+    return list(results(subject, chosen, limit, told))
 
 
 def _print(subject: Subject, results: list[Result]) -> None:

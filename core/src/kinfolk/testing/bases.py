@@ -8,21 +8,23 @@ from typing import Any, ClassVar, Final
 import attrs
 
 from kinfolk.plugins.loading import usable
-from kinfolk.testing.check import Check, Kind, Level, run_check
+from kinfolk.testing.check import TIME_LIMITS, Check, Kind, Level, run_check
 from kinfolk.testing.registry import checks
 from kinfolk.testing.subject import Subject
 
 OPTION: Final = "conformance_level"
+TIME_LIMIT: Final = "conformance_time_limit"
 PROPERTY: Final = "conformance"
 
 
 @attrs.frozen
 class Case:
-    """A check on a family or arch by name."""
+    """A check on a family or arch by name, and the seconds that it may take, 0 for no limit."""
 
     check: Check
     arch: str
     level: Level
+    seconds: float = 0.0
 
 
 class _Conformance:
@@ -42,7 +44,9 @@ class _Conformance:
         found = checks(self.kind, level)
         if not found:
             raise pytest.UsageError(f"no check for a {self.kind} is installed: install kinfolk-core again")
-        cases = [Case(check, arch, level) for arch in self.names() for check in found]
+        given = metafunc.config.getoption(TIME_LIMIT, None)
+        seconds = TIME_LIMITS[level] if given is None else given
+        cases = [Case(check, arch, level, seconds) for arch in self.names() for check in found]
         made = [
             pytest.param(
                 case,
@@ -62,11 +66,11 @@ class _Conformance:
         raise NotImplementedError
 
     def test_conformance(self, conformance_case: Case, record_property: Callable[[str, object], None]) -> None:
-        """Run one check on one arch; what it finds is told as a review."""
+        """Run one check on one arch; what it finds is told as a review, that it hangs too."""
         import pytest
 
         case = conformance_case
-        result = run_check(case.check, self._shared(case.arch, case.level))
+        result = run_check(case.check, self._shared(case.arch, case.level), case.seconds)
         told = result.inapplicable or f"{result.outcome.count} {result.outcome.unit}"
         record_property(PROPERTY, f"{result.subject.title}, {case.check.name}: {result.status}, {told}")
         if result.status == "fail":

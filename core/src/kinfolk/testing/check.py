@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import attrs
@@ -13,6 +13,7 @@ from kinfolk.errors import KinfolkError
 from kinfolk.fields import ExactInt, ExactStr, shown
 from kinfolk.plugins.containment import entered
 from kinfolk.plugins.faults import sentence_of
+from kinfolk.testing.time_limit import TimeIsUpError, stopped_after
 
 if TYPE_CHECKING:
     from kinfolk.testing.subject import Subject
@@ -22,6 +23,8 @@ Needs = Literal["pure", "compile", "simulate"]
 Kind = Literal["family", "arch"]
 LEVELS: Final[tuple[Level, ...]] = ("quick", "full")
 NEEDS: Final[tuple[Needs, ...]] = ("pure", "compile", "simulate")
+TIME_LIMITS: Final[Mapping[Level, float]] = {"quick": 300.0, "full": 3600.0}
+"""Seconds after which a check of a level is stopped, unless another limit is given: many times what one takes."""
 NOTHING: Final = "give the plugin what the check is about (requests that are admitted, specs, scenarios, tensors)"
 MOST: Final = 12
 """The most defects of one check that are told."""
@@ -171,16 +174,22 @@ class Result:
         }
 
 
-def run_check(check: Check, subject: Subject) -> Result:
-    """Run a check; an error that it raises is a defect, and so is a count of 0."""
+def run_check(check: Check, subject: Subject, seconds: float = 0.0) -> Result:
+    """Run a check; an error that it raises is a defect, and so are a count of 0 and more than `seconds` of the clock.
+
+    0 is no limit; nor is there one in a thread that no signal stops (`time_limit.can_stop`).
+    """
     begun = _cpu_seconds()
     inapplicable = ""
     try:
-        with entered():  # what a check prints is not the answer of a command
+        # What a check prints is not the answer of a command.
+        with entered(), stopped_after(seconds, getattr(subject, "package", "")):
             inapplicable = _reason(check, subject)
             outcome = Outcome(count=0, unit="cases") if inapplicable else _outcome(check, subject)
         if not inapplicable and not outcome.count and not outcome.defects:
             outcome = attrs.evolve(outcome, defects=(_nothing(check, subject),))
+    except TimeIsUpError as up:
+        outcome = stopped(check, subject, f"is not done after {seconds:g} s; it was stopped in {up.place}")
     except KeyboardInterrupt:
         raise
     except KinfolkError as error:
@@ -189,6 +198,13 @@ def run_check(check: Check, subject: Subject) -> Result:
         outcome = Outcome(count=0, unit="cases", defects=(_raised(check, subject, sentence_of(error)),))
     seconds = _cpu_seconds() - begun
     return Result(check=check, subject=subject, outcome=outcome, seconds=seconds, inapplicable=inapplicable)
+
+
+def stopped(check: Check, subject: Subject, problem: str) -> Outcome:
+    """Return what came of a check that did not come to its end."""
+    remedy = "Mend what hangs or ends the process there; what only takes its time has more with --time-limit"
+    defect = Defect(check=check.name, where=subject.title, problem=problem, remedy=remedy)
+    return Outcome(count=0, unit="cases", defects=(defect,))
 
 
 def _reason(check: Check, subject: Subject) -> str:

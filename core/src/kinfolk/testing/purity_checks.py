@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import gc
 import os
-import sys
-from collections.abc import Generator
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 
@@ -18,7 +17,9 @@ from kinfolk.fields import shown
 from kinfolk.testing.check import Findings, Outcome
 from kinfolk.testing.requests import told
 from kinfolk.testing.subject import Subject
+from kinfolk.testing.watching import call_watched
 
+T = TypeVar("T")
 FORBIDDEN_MODULES: Final = {
     "posix": "the system",
     "nt": "the system",
@@ -52,18 +53,15 @@ def purity(subject: Subject) -> Outcome:
     requests = [request for request, _ in subject.requests.admitted(count)]
     for candidate in subject.requests.candidates:
         requests += [edge.request for edge in list(subject.requests.edges(candidate))[:count]]
-    package = type(requests[0]).__module__.partition(".")[0] if requests else ""
     for spec in subject.sampled_specs:
         found.looked_at()
-        with watched(type(spec).__module__.partition(".")[0]) as touched:
-            subject.composed.emit(spec)
+        _, touched = watched(functools.partial(subject.composed.emit, spec), type(spec).__module__.partition(".")[0])
         for what, where in dict.fromkeys(touched):
             found.wrong(where, f"the emitter touches {what}", REMEDY, str(spec), kind="touch")
     for request in requests:
         found.looked_at()
         before = request.to_json()
-        with watched(package) as touched:
-            first = _answer(subject, request)
+        first, touched = watched(functools.partial(_answer, subject, request), subject.package)
         second = _answer(subject, request)
         for what, where in dict.fromkeys(touched):
             found.wrong(where, f"dispatch touches {what}", REMEDY, told(request), kind="touch")
@@ -96,9 +94,9 @@ def _difference(first: tuple[Any, ...], second: tuple[Any, ...]) -> str:
     )
 
 
-@contextlib.contextmanager
-def watched(package: str) -> Generator[list[tuple[str, str]]]:
-    """Collect what this thread touches beyond its arguments: what, and which line, one of `package` where there is.
+def watched(function: Callable[[], T], package: str) -> tuple[T, list[tuple[str, str]]]:
+    """Return what a function answers and what this thread touches meanwhile: what, and which line, one of `package`
+    where there is.
 
     What Python itself reads to import a module does not count.
     """
@@ -117,13 +115,11 @@ def watched(package: str) -> Generator[list[tuple[str, str]]]:
         if what and (where := _line(frame, package)):
             touched.append((what, where))
 
-    before, collects = sys.getprofile(), gc.isenabled()
+    collects = gc.isenabled()
     gc.disable()  # what others have called when it collects (gc.callbacks) is not what is watched
-    sys.setprofile(seen)
     try:
-        yield touched
+        return call_watched(function, seen), touched
     finally:
-        sys.setprofile(before)
         if collects:
             gc.enable()
 

@@ -9,10 +9,12 @@ PROPERTY = "conformance"
 
 
 def pytest_addoption(parser: Any) -> None:
-    """Add --conformance-level."""
+    """Add --conformance-level and --conformance-time-limit."""
     group = parser.getgroup("kinfolk")
     told = "level of conformance tests whose class names none"
     group.addoption("--conformance-level", choices=LEVELS, default="quick", dest="conformance_level", help=told)
+    told = "seconds after which a conformance check is stopped where Python runs, 0 for no limit"
+    group.addoption("--conformance-time-limit", type=float, metavar="SECONDS", dest="conformance_time_limit", help=told)
 
 
 def pytest_configure(config: Any) -> None:

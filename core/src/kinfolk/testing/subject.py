@@ -26,11 +26,15 @@ QUICK_SPECS = 6
 """How many specs a quick check that emits or compiles takes; a full one takes all."""
 
 
+def _unheard(how_far: str) -> None:
+    """Say nothing of how far a check is."""
+
+
 @attrs.define(kw_only=True, eq=False, slots=False)
 class Subject:
     """A family on an arch, or an arch (`composition` is None then); checks keep what several of them need in `kept`.
 
-    `seed` decides all that is drawn. `command_prefix` begins the command that runs one check again.
+    `seed` decides all that is drawn. `progress` is told how far a check is that takes its time.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Subject:
     flavor_name: str = DEFAULT_FLAVOR
     seed: int = 0
     kept: dict[str, Any] = attrs.field(factory=dict[str, Any], repr=False)
+    progress: Callable[[str], None] = attrs.field(default=_unheard, repr=False)
 
     @classmethod
     def of_family(cls, family: str | Composition, arch: str = "", level: Level = "quick", **more: Any) -> Self:
@@ -78,6 +83,11 @@ class Subject:
         if self.composition is None:
             raise TypeError(f"{self.name} is an arch, a check of a family was run on it")
         return self.composition
+
+    @property
+    def package(self) -> str:
+        """The package that a family's request is of; nothing of an arch."""
+        return "" if self.composition is None else self.composition.request_type.__module__.partition(".")[0]
 
     def command(self, check: str) -> str:
         """Return the command that runs one check again."""

@@ -20,7 +20,14 @@ def mutation(subject: Subject) -> Outcome:
     """Draw mutants by the subject's seed and run them; a survivor is a defect of the scenarios or of the kernel."""
     found = Findings("mutation", "mutants", each=subject.serving)
     count = MANY if subject.full else FEW
-    report = mutate(subject.composed, subject.flavor_name, requests=_requests(subject), seed=subject.seed, count=count)
+    begun: list[str] = []
+
+    def step(name: str, of: int) -> None:
+        begun.append(name)
+        subject.progress(f"mutant {len(begun)}, {name} ({of} of this candidate)")
+
+    requests = _requests(subject)
+    report = mutate(subject.composed, subject.flavor_name, requests=requests, seed=subject.seed, count=count, step=step)
     for candidate in report.candidates:
         found.looked_at(len(candidate.outcomes), of=candidate.candidate)
         if candidate.error:

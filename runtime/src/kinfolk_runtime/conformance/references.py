@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import Any, Final, cast
@@ -16,6 +15,7 @@ from kinfolk.request import Request
 from kinfolk.testing.check import Findings
 from kinfolk.testing.requests import told
 from kinfolk.testing.subject import Subject
+from kinfolk.testing.watching import call_watched
 from kinfolk_runtime.conformance.small import most_bytes
 from kinfolk_runtime.memory import needed_bytes
 from kinfolk_runtime.verify import Fitting
@@ -57,13 +57,10 @@ def _expected(subject: Subject, scenario: Scenario, watch: bool) -> tuple[Mappin
         if event == "call" and not ran and frame.f_code.co_name != "<module>" and name.startswith(KERNELS):
             ran = name
 
-    before = sys.getprofile()
-    if watch:
-        sys.setprofile(seen)
-    try:
-        return subject.composed.reference(scenario.request, inputs), ran
-    finally:
-        sys.setprofile(before)
+    if not watch:
+        return subject.composed.reference(scenario.request, inputs), ""
+    expected = call_watched(lambda: subject.composed.reference(scenario.request, inputs), seen)
+    return expected, ran
 
 
 def _refused(plan: Plan, expected: Mapping[str, Any]) -> Mapping[str, bool]:

@@ -153,7 +153,9 @@ def _runs(subject: Subject) -> Runs:
     ran: list[Ran] = []
     failed: list[tuple[Request, str]] = []
     large: dict[str, int] = {}
-    for request in run_requests(subject):
+    requests = run_requests(subject)
+    for number, request in enumerate(requests, 1):
+        subject.progress(f"request {number} of {len(requests)}")
         try:
             artifact = artifact_of(subject, request)
             fitting = Fitting.of(
@@ -186,7 +188,9 @@ def engines(subject: Subject) -> Outcome:
     found = Findings("engines", "outputs of both engines", each=subject.serving)
     pair = Simulator(1, engine="fast"), Simulator(1, engine="reference")
     faults = 0
-    for request, scenario in _small_scenarios(subject):
+    scenarios = list(_small_scenarios(subject))
+    for number, (request, scenario) in enumerate(scenarios, 1):
+        subject.progress(f"scenario {number} of {len(scenarios)}")
         try:
             artifact, inputs = artifact_of(subject, scenario.request), scenario.inputs()
             outputs = [_outputs(artifact, inputs, subject, each) for each in pair]
