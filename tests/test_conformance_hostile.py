@@ -23,7 +23,7 @@ from kinfolk_runtime.conformance import CHECKS as RUNTIME_CHECKS
 from kinfolk_runtime.conformance import runs, small
 from kinfolk_runtime.simulator.fault import FaultKind
 
-pytestmark = pytest.mark.needs("gfx942")
+pytestmark = pytest.mark.needs("gfx942", "gfx950")
 
 FOLDERS = (Path(__file__).parent / "hostile", Path(kinfolk.__file__).parent / "templates/family/src")
 for folder in FOLDERS:
@@ -197,12 +197,12 @@ def turned(arch):
     return attrs.evolve(arch, matrix=MatrixCatalog((atom, *others)))
 
 
-def speechless(arch):
+def speechless(arch, name="core.rint"):
     """Return an arch that refuses an op when it is lowered, and does not say so before."""
     lower = arch.lower_kernel
 
     def lowered(kernel, arch, spec, llvm):
-        if any(op.name == "core.rint" for op in kernel.walk()):
+        if any(op.name == name for op in kernel.walk()):
             raise IRError("no rounding here")
         return lower(kernel, arch, spec, llvm)
 
@@ -240,6 +240,21 @@ def test_a_seeded_fault_of_an_arch_is_found_by_the_check_meant_for_it(name):
     result = run_check(ARCH_CHECKS[name], Subject(name="gfx942", arch=spoil(arch)))
     assert result.status == "fail"
     assert words in result.review()
+
+
+@pytest.mark.parametrize(
+    "name", ["core.barrier", "core.meet", "core.atomic_add", "core.view_store", "gfx942.stage", "gfx942.wait_staged"]
+)
+def test_an_op_that_accesses_memory_or_waits_is_lowered_too(name):
+    arch = load("arch", "gfx942").plugin.kinfolk_arch()
+    result = run_check(ARCH_CHECKS["arch_ops"], Subject(name="gfx942", arch=speechless(arch, name)))
+    assert {defect.where for defect in result.outcome.defects} >= {f"gfx942, op {name}"}
+
+
+def test_no_op_of_an_arch_is_left_out():
+    for name in ("gfx942", "gfx950"):
+        result = run_check(ARCH_CHECKS["arch_ops"], Subject.of_arch(name))
+        assert (result.status, result.outcome.notes) == ("pass", ())
 
 
 def test_every_check_of_archs_has_a_fault():

@@ -12,7 +12,7 @@ import attrs
 
 from kinfolk.arch import Arch
 from kinfolk.candidate import Candidate
-from kinfolk.expr import Expr, const, fact, field, ne
+from kinfolk.expr import Expr, const, fact, field, ne, one_of
 from kinfolk.ir import Kernel
 from kinfolk.ir.ops import control, lanes
 from kinfolk.plan import Argument, Axis, Plan
@@ -204,6 +204,12 @@ FAULTS: Final = {
         check="purity", words="dispatch touches the environment", plan=_tuned_by_the_environment
     ),
     "counts_calls": Fault(check="purity", words="was answered in two ways", plan=_counting_plan),
+    "narrow_limit": Fault(
+        check="spec_space",
+        words="no admitted request is found whose plan names RowSoftmaxSpec(dtype='bf16', waves=4), which "
+        "Candidate.specs gives; one with its values is refused by row_softmax.dtype",
+        capability=_limit(0, condition=one_of(field("dtype"), ("f16", "f32"))),
+    ),
     "missing_spec": Fault(check="spec_space", words="which Candidate.specs does not give", specs=_few_specs),
     "dead_field": Fault(
         check="identity",

@@ -11,16 +11,28 @@ import numpy as np
 from kinfolk.arch import Arch, UnknownFact
 from kinfolk.errors import KinfolkError
 from kinfolk.flavor import flavors
-from kinfolk.ir import build_kernel
+from kinfolk.ir import build_kernel, constant
 from kinfolk.ir.meaning import OperandMap
 from kinfolk.ir.op import OpDef
 from kinfolk.ir.ops import control, lanes, memory
-from kinfolk.ir.types import I1, I32, SCALARS, PointerType, ScalarType, component_count, element_type
+from kinfolk.ir.types import (
+    I1,
+    I32,
+    SCALARS,
+    BufferType,
+    DataType,
+    PointerType,
+    ScalarType,
+    Type,
+    ViewType,
+    component_count,
+    element_type,
+)
 from kinfolk.ir.value import Kernel, Value
 from kinfolk.parameters import Access, Parameter
 from kinfolk.roles import ROLES, role_fact
 from kinfolk.testing.check import Findings, Outcome
-from kinfolk.testing.op_cases import Case, cases
+from kinfolk.testing.op_cases import Case, cases, memory_cases
 from kinfolk.testing.subject import Subject
 
 VIEW_BYTES: Final = 2
@@ -120,7 +132,7 @@ def lowerings(subject: Subject) -> Outcome:
     found = Findings("arch_ops", "ops with types and attributes")
     lowered: set[str] = set()
     for op in subject.arch.op_table:
-        every = cases(subject.arch, op)
+        every = cases(subject.arch, op) or memory_cases(subject.arch, op)
         chosen = every if subject.full else every[:: max(1, -(-len(every) // CASES))]
         _lower(subject.arch, op, chosen, found)
         lowered.update(case.op.name for case in chosen)
@@ -161,13 +173,16 @@ def _lower_one(arch: Arch, op: OpDef, case: Case, found: Findings) -> None:
         found.wrong(where, f"is legal and is not lowered: {error}", remedy, example, kind="not lowered")
 
 
-WAYS: Final[tuple[tuple[str, Access], ...]] = (("in", "read"), ("out", "write"))
+WAYS: Final[tuple[tuple[str, Access], ...]] = (("in", "read"), ("out", "write"), ("both", "readwrite"))
 
 
 def case_kernel(arch: Arch, chosen: list[Case]) -> Kernel:
-    """Return a kernel that reads the operands of each case from memory, applies its op, and writes the results."""
-    scalars = {element_type(each) for case in chosen for each in (*case.types, *case.results)} | {I1}
-    named = sorted(scalars, key=lambda scalar: scalar.name)
+    """Return a kernel that reads the operands of each case from memory, applies its op, and writes the results.
+
+    Operands that are memory are the parameters, views of them and buffers; a place in one is the lane's number.
+    """
+    every = [each for case in chosen for each in (*case.types, *case.results)]
+    named = sorted({*map(element_type, every), I1}, key=lambda scalar: scalar.name)
     parameters = [
         Parameter(name=f"{way}_{scalar.name}", type=PointerType(scalar), access=access, alignment=16)
         for scalar in named
@@ -177,18 +192,29 @@ def case_kernel(arch: Arch, chosen: list[Case]) -> Kernel:
     def body(*pointers: Value) -> None:
         at = dict(zip((parameter.name for parameter in parameters), pointers, strict=True))
         lane = lanes.lane_id()
+        buffers = {each: memory.allocate(each.element, each.count) for each in every if isinstance(each, BufferType)}
 
-        def place(way: str, scalar: ScalarType, count: int) -> Value:
-            return memory.offset(at[f"{way}_{scalar.name}"], lane * count)
+        def place(way: str, type_: DataType) -> Value:
+            return memory.offset(at[f"{way}_{element_type(type_).name}"], lane * component_count(type_))
+
+        def operand(op: OpDef, type_: Type, before: Type | None) -> Value:
+            accessed = "in" if "writes" not in op.effects else "both"
+            if isinstance(type_, PointerType):
+                return at[f"{accessed}_{type_.element.name}"]
+            if isinstance(type_, ViewType):
+                return memory.bound(at[f"{accessed}_{type_.element.name}"], constant(4 * arch.wave_size, I32))
+            if isinstance(type_, BufferType):
+                return buffers[type_]
+            if isinstance(before, ViewType | BufferType):
+                return lane
+            return memory.load(place("in", type_), count=component_count(type_))
 
         for case in chosen:
-            operands = [
-                memory.load(place("in", element_type(each), component_count(each)), count=component_count(each))
-                for each in case.types
-            ]
+            pairs = zip(case.types, (None, *case.types), strict=False)
+            operands = [operand(case.op, each, before) for each, before in pairs]
             results = case.op.add(*operands, **case.attributes).results
             for each, value in zip(case.results, results, strict=True):
-                memory.store(place("out", element_type(each), component_count(each)), value)
+                memory.store(place("out", each), value)
 
     return build_kernel("every", parameters, arch=arch, block=arch.wave_size, body=body)
 

@@ -59,7 +59,7 @@ CHECKS: Final = (
     ),
     Check(
         name="spec_space",
-        proves="every spec that a plan of an admitted request names is in its candidate's space",
+        proves="plans of admitted requests name specs of their candidate's space alone, and each of them",
         run=spec_space,
     ),
     Check(

@@ -1,9 +1,9 @@
-"""What an op on registers takes: operand types and attributes found by asking its declaration, and operands to draw."""
+"""What an op takes: operand types and attributes found by asking its declaration, and operands to draw."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 import attrs
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from kinfolk.arch import Arch
 from kinfolk.errors import IRError
-from kinfolk.ir.meaning import LaneFunction, LanePermutation, Matrix, ScheduleMarker
+from kinfolk.ir.meaning import Control, LaneFunction, LanePermutation, Matrix, MemoryAccess, ScheduleMarker
 from kinfolk.ir.numpy_lanes import storage_dtype
 from kinfolk.ir.op import AttributeDef, OpDef
 from kinfolk.ir.types import (
@@ -26,9 +26,12 @@ from kinfolk.ir.types import (
     I32,
     I64,
     SCALARS,
+    BufferType,
     DataType,
+    PointerType,
     ScalarType,
     VectorType,
+    ViewType,
     vector,
 )
 
@@ -42,6 +45,10 @@ NUMBERS = {
     "bits": (0x7FA12345, 0xA5),
 }
 """Attributes of numbers: what is tried, by name; for other names a few small ones."""
+COUNTS = (1, 2, 4, 8, 16)
+"""Components of what is loaded, stored or staged at once."""
+BUFFER = 256
+"""Elements of a buffer in workgroup memory: a wave's, one further on each lane, with the largest offset and count."""
 SPECIAL = {
     F32: """0 80000000 1 80000001 7fffff 800000 3f800000 3f800001 4b000000 7f7fffff 7f800000 ff800000 7fc00000 7fa12345
          ffc54321 42ffffff 4f000000 cf000000 38800000 477ff000 477fefff 33000000 33000001 3f808000 3f818000 5f000000
@@ -77,7 +84,7 @@ class Case:
     """An op with operand types and attributes that it accepts."""
 
     op: OpDef
-    types: tuple[DataType, ...]
+    types: tuple[Any, ...]
     attributes: dict[str, Any]
     results: tuple[DataType, ...]
 
@@ -99,12 +106,10 @@ def operand_types(op: OpDef) -> Iterator[tuple[Any, ...]]:
 
 def tried(attribute: AttributeDef) -> tuple[Any, ...]:
     """Return the values that are tried of an attribute."""
-    if attribute.name == "scope":
-        return ("",)
     if attribute.kind == "bool":
         return (False, True)
     if attribute.kind == "str":
-        return attribute.choices
+        return attribute.choices or ("" if attribute.name == "scope" else "there",)
     if attribute.kind == "type":
         return TO
     return NUMBERS.get(attribute.name, (0, 1, 2, 16, 63))
@@ -112,14 +117,51 @@ def tried(attribute: AttributeDef) -> tuple[Any, ...]:
 
 def cases(arch: Arch, op: OpDef) -> list[Case]:
     """Return what an op on registers accepts on an arch; nothing for an op of another kind."""
-    if not isinstance(op.meaning, (LaneFunction, LanePermutation, Matrix, ScheduleMarker)) and op.name not in (
-        "core.any_lane",
-        "core.uniform",
-    ):
-        return []
+    match op.meaning:
+        case LaneFunction() | LanePermutation() | Matrix() | ScheduleMarker() | Control("any" | "uniform"):
+            return _accepted(arch, op, operand_types(op), tried)
+        case _:
+            return []
+
+
+def memory_cases(arch: Arch, op: OpDef) -> list[Case]:
+    """Return what an op that accesses memory, or waits, accepts on an arch; nothing for an op of another kind."""
+    match op.meaning:
+        case MemoryAccess(space, "load" | "store" | "atomic_add" | "stage" | "wait" as action):
+            return _accepted(arch, op, _memory_operands(space, action), _tried_of_memory)
+        case Control("barrier"):
+            return _accepted(arch, op, [()], tried)
+        case _:
+            return []
+
+
+def _memory_operands(space: str, action: str) -> Iterator[tuple[Any, ...]]:
+    """Yield operand types to try: where it is, then what is stored, or where it is staged to."""
+    if action == "wait":
+        yield ()
+        return
+    for scalar in SCALARS.values():
+        buffer = BufferType(scalar, BUFFER)
+        place = {"global": (PointerType(scalar),), "view": (ViewType(scalar), I32), "workgroup": (buffer, I32)}[space]
+        if action == "load":
+            yield place
+        elif action == "stage":
+            yield (*place, buffer, I32)
+        else:
+            yield from ((*place, vector(scalar, count)) for count in COUNTS)
+
+
+def _tried_of_memory(attribute: AttributeDef) -> tuple[Any, ...]:
+    return {"count": COUNTS, "offset": (0, 64), "alignment": (0, 8, 16)}.get(attribute.name) or tried(attribute)
+
+
+def _accepted(
+    arch: Arch, op: OpDef, operands: Iterable[tuple[Any, ...]], values: Callable[[AttributeDef], tuple[Any, ...]]
+) -> list[Case]:
+    """Return the operand types and values of attributes that an op's own rule takes and the arch does not lack."""
     found: list[Case] = []
-    for types in operand_types(op):
-        for chosen in itertools.product(*(tried(attribute) for attribute in op.attributes)):
+    for types in operands:
+        for chosen in itertools.product(*(values(attribute) for attribute in op.attributes)):
             attributes = {attribute.name: value for attribute, value in zip(op.attributes, chosen, strict=True)}
             try:
                 results = op.result(types, attributes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -18,6 +18,7 @@ from kinfolk.plugins.composition import Composition
 from kinfolk.record import fields_of
 from kinfolk.refusal import Limit
 from kinfolk.request import Request, launch_names
+from kinfolk.spec import Spec
 from kinfolk.testing.values import held, inner, numbers_in, pool
 
 Fields = dict[str, Any]
@@ -155,6 +156,26 @@ class Requests:
                     return found
         return None
 
+    def naming(self, candidate: Candidate, spec: Spec) -> Iterator[Request]:
+        """Yield requests that may plan a spec: with the spec's values in fields of its names, within the candidate's
+        limits and, where none is, beyond them; then such as have one other value of a field that is compiled in."""
+        chance = random.Random(f"{self.seed} naming {spec.identity()}")
+        given = {name: getattr(spec, name) for name in self.pools if hasattr(spec, name)}
+        bases = [_fields_of(base) for base in self.bases(candidate)]
+        for base in bases:
+            for limits in (candidate.capability, ()):
+                fields = {**base, **given}
+                found = self._repaired(candidate, fields, chance, fixed=tuple(given), small=True, limits=limits)
+                if found is not None:
+                    yield found
+                    break
+        for name in (name for name in self.pools if name not in self.launch):
+            for value in self.pools[name]:
+                for base in bases[:1]:
+                    found = self._repaired(candidate, {**base, name: value}, chance, fixed=(name,), small=True)
+                    if found is not None:
+                        yield found
+
     def _edge_values(self, condition: Expr, base: Fields, name: str) -> list[Any]:
         """Return the values of a field around which a condition changes, and for what is no int those it takes."""
         values = list(self.pools.get(name, ()))
@@ -210,10 +231,12 @@ class Requests:
         fixed: tuple[str, ...],
         apart: Limit | None = None,
         small: bool = False,
+        limits: Iterable[Limit] | None = None,
     ) -> Request | None:
-        """Return a request near `fields` that fits itself and every limit of a candidate but `apart`; None if none is
-        found. Fields in `fixed` stay."""
-        conditions = [*self.relations, *(limit.condition for limit in candidate.capability if limit is not apart)]
+        """Return a request near `fields` that fits itself and every limit of a candidate, or `limits`, but `apart`;
+        None if none is found. Fields in `fixed` stay."""
+        kept = candidate.capability if limits is None else limits
+        conditions = [*self.relations, *(limit.condition for limit in kept if limit is not apart)]
         fields = dict(fields)
         for _ in range(STEPS):
             broken = [each for each in conditions if not held(each, fields, self.composition.arch)]

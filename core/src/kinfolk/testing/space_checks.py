@@ -12,9 +12,11 @@ from typing import Any, Final, cast
 from kinfolk.analysis import ANALYSES, analyse, loop_divisions
 from kinfolk.analysis import spec_fields as known_fields
 from kinfolk.analysis.arguments import argument_bounds
+from kinfolk.candidate import Candidate
 from kinfolk.errors import InternalError
 from kinfolk.plan import Plan
 from kinfolk.plugins.composition import Composition
+from kinfolk.request import Request
 from kinfolk.spec import Spec
 from kinfolk.testing.check import Findings, Outcome
 from kinfolk.testing.child import digest, inputs_text, plan_text
@@ -26,21 +28,47 @@ CHILD_SECONDS: Final = 600.0
 
 
 def spec_space(subject: Subject) -> Outcome:
-    """Plan admitted requests: each spec that a plan names is one of those that its candidate declares."""
+    """Plan admitted requests: each spec that a plan names is one of those that its candidate declares, and each of
+    those that the arch can have is named by some plan."""
     found = Findings("spec_space", "admitted requests", each=subject.serving)
     arch, flavor = subject.arch, subject.flavor_name
     spaces = {
         each.name: {spec.identity() for spec in each.spec_space(arch, flavor)} for each in subject.requests.candidates
     }
+    named: dict[str, set[str]] = {name: set() for name in spaces}
     for request, verdict in subject.requests.admitted(400 if subject.full else 100):
         plan, name = cast("Plan", verdict.plan), verdict.candidate.name
         found.looked_at(of=name)
         for launch in plan.launches:
+            named[name].add(launch.spec.identity())
             if launch.spec.identity() not in spaces[name]:
                 problem = f"a plan names {launch.spec}, which Candidate.specs does not give"
                 remedy = "Yield it from Candidate.specs, or refuse the request: what is not there is never compiled"
                 found.wrong(name, problem, remedy, told(request), kind="not in the space")
+    for candidate in subject.requests.candidates:
+        if subject.requests.bases(candidate):
+            _judge_unnamed(subject, candidate, named[candidate.name], found)
     return found.outcome()
+
+
+def _judge_unnamed(subject: Subject, candidate: Candidate, named: set[str], found: Findings) -> None:
+    """Look for admitted requests whose plans name what is left of a candidate's space: a spec that none names is
+    compiled, gated and blessed for nobody, while a limit refuses those it could serve."""
+    legal = [spec for spec in subject.specs if spec in candidate.spec_space(subject.arch, subject.flavor_name)]
+    for spec in legal:
+        refused: list[tuple[Request, str]] = []
+        for request in subject.requests.naming(candidate, spec) if spec.identity() not in named else ():
+            verdict = subject.requests.verdict(request, candidate)
+            if verdict.admitted:
+                named.update(launch.spec.identity() for launch in cast("Plan", verdict.plan).launches)
+            refused += [(request, refusal.code) for refusal in verdict.refusals[:1]]
+            if spec.identity() in named:
+                break
+        if spec.identity() not in named:
+            by = f"; one with its values is refused by {refused[0][1]}" if refused else ""
+            problem = f"no admitted request is found whose plan names {spec}, which Candidate.specs gives{by}"
+            remedy = "Widen the limit that keeps requests from it, or leave it out of Candidate.specs"
+            found.wrong(candidate.name, problem, remedy, told(refused[0][0]) if refused else "", kind="unnamed")
 
 
 def identity(subject: Subject) -> Outcome:
