@@ -184,6 +184,8 @@ def _print_failures(report: MutationReport, candidate: CandidateReport, asked: _
         say(f"{candidate.candidate}: operators that apply and were not applied: {', '.join(candidate.unapplied)}")
     for outcome in candidate.survivors:
         say(f"{candidate.candidate}: nothing notices {outcome.operator}: {outcome.change}, {outcome.site}")
+        if outcome.note:
+            say(f"    it {outcome.note}", "    ")
         for line in outcome.diff:
             say(f"    {line}", "    ")
         words = f"{report.family} --arch {report.arch} --candidate {candidate.candidate}"

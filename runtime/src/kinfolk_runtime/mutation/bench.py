@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,16 +16,20 @@ from kinfolk_runtime.artifact import Artifact, CompiledKernel
 from kinfolk_runtime.binder import bind
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.mutation.outcome import Kill
+from kinfolk_runtime.mutation.work import Tariff, Work
 from kinfolk_runtime.simulator.engine import Simulator
+from kinfolk_runtime.simulator.entries import Entries
 from kinfolk_runtime.simulator.fault import KernelFault
 from kinfolk_runtime.simulator.sanitizers import ALL
 from kinfolk_runtime.verify import ORDER_SEEDS, Fitting, comparisons, unwritten_findings, written_memory
 
 if TYPE_CHECKING:
+    from kinfolk.check import Scenario
     from kinfolk.ir.value import Kernel
     from kinfolk.plugins.composition import Composition
     from kinfolk.request import Request
     from kinfolk.spec import Spec
+    from kinfolk_runtime.simulator.entries import Counted
 
 _WATCHED: Final = ALL - {"indirection"}
 """Judged from the IR alone, with the other analyses, after everything that runs."""
@@ -63,27 +67,43 @@ def _expected(
 
 @attrs.frozen(kw_only=True, eq=False)
 class Prepared:
-    """A scenario of a request with all that does not depend on the kernel."""
+    """A scenario of a request with all that does not depend on the kernel, and what its kernels do as they are.
+
+    `simulator` stops loops of four times the rounds that they take; `counted` says how often each region is entered.
+    """
 
     name: str
     request: Request
     artifact: Artifact
     inputs: Mapping[str, Any]
     expected: Mapping[str, Any]
+    simulator: Simulator
+    counted: Mapping[str, Counted | None] = attrs.field(factory=dict[str, "Counted | None"])
+
+
+@attrs.frozen(eq=False)
+class Run:
+    """What came of a kernel in some scenarios: what noticed it, or in each of them what it did and its original did."""
+
+    kill: Kill | None = None
+    works: Sequence[tuple[str, Work, Work]] = ()
 
 
 @attrs.frozen(kw_only=True, eq=False, slots=False)
 class Bench:
     """The kernels of one request, the scenarios they are run on, and an engine that stops endless loops.
 
-    Scenarios are drawn, and the kernels run on them as they are, when the first mutant is judged: that raises
-    OriginalFails where one does not pass, or there is none.
+    A scenario is drawn, and the kernels run on it as they are, when the first mutant gets there: that raises
+    OriginalFails where they do not pass, or there is none.
     """
 
     composition: Composition
     request: Request
     flavor: str
     artifact: Artifact
+    _entries: Entries = attrs.field(factory=Entries)
+    _prepared: list[Prepared] = attrs.field(factory=list[Prepared])
+    _tariffs: dict[Kernel, Tariff] = attrs.field(factory=dict[Any, Tariff])
 
     @classmethod
     def of(cls, composition: Composition, request: Request, flavor: str) -> Bench:
@@ -92,21 +112,33 @@ class Bench:
         return cls(composition=composition, request=request, flavor=flavor, artifact=artifact)
 
     @cached_property
-    def scenarios(self) -> Sequence[Prepared]:
-        """The request's scenarios with inputs and reference."""
+    def _fitting(self) -> Fitting:
         fitting = Fitting.of(self.composition, self.composition.scenarios(self.request), self.flavor, sparse=True)
-        prepared: list[Prepared] = []
-        for scenario in fitting.scenarios:
-            inputs = scenario.inputs()
-            each = Prepared(
-                name=scenario.name,
-                request=scenario.request,
-                artifact=attrs.evolve(self.artifact, plan=fitting.plans[scenario.name]),
-                inputs=inputs,
-                expected=_expected(self.composition, scenario.request, scenario.name, inputs),
+        if not fitting.scenarios:
+            raise OriginalFails(
+                f"{self.artifact.plan.candidate} is run on nothing: no scenario of this request can be run. Give "
+                f"kinfolk_scenarios one, or `kinfolk mutate {self.request.family}` a request that has some"
             )
-            prepared.append(each)
-        return prepared
+        return fitting
+
+    def scenarios(self) -> Iterator[Prepared]:
+        """Yield the request's scenarios with inputs and reference, each made when it is first asked for."""
+        for number, scenario in enumerate(self._fitting.scenarios):
+            if number == len(self._prepared):
+                self._prepared.append(self._prepare(scenario))
+            yield self._prepared[number]
+
+    def _prepare(self, scenario: Scenario) -> Prepared:
+        inputs = scenario.inputs()
+        each = Prepared(
+            name=scenario.name,
+            request=scenario.request,
+            artifact=attrs.evolve(self.artifact, plan=self._fitting.plans[scenario.name]),
+            inputs=inputs,
+            expected=_expected(self.composition, scenario.request, scenario.name, inputs),
+            simulator=self._simulator,
+        )
+        return self._as_it_is(each)
 
     @property
     def kernels(self) -> Sequence[CompiledKernel]:
@@ -127,65 +159,85 @@ class Bench:
         }
 
     @cached_property
-    def simulator(self) -> Simulator:
-        """The engine that mutants run on."""
-        return self._limited()
+    def _simulator(self) -> Simulator:
+        return Simulator(threads=1, sanitize=_WATCHED, entries=self._entries)
 
-    def _limited(self) -> Simulator:
-        """Return an engine whose limit on rounds is at least four times what the kernels need as they are."""
-        if not self.scenarios:
-            raise OriginalFails(
-                f"{self.artifact.plan.candidate} is run on nothing: no scenario of this request can be run. Give "
-                f"kinfolk_scenarios one, or `kinfolk mutate {self.request.family}` a request that has some"
-            )
-        kills: list[Kill] = []
+    def _as_it_is(self, scenario: Prepared) -> Prepared:
+        """Return a scenario with a limit on rounds that its kernels keep as they are, and what they do."""
+        kill: Kill | None = None
         for round_limit in _ROUND_LIMITS:
-            simulator = Simulator(threads=1, sanitize=_WATCHED, round_limit=round_limit)
+            self._entries.clear()
+            limited = attrs.evolve(scenario, simulator=self._simulator.with_round_limit(round_limit))
             try:
-                kills = [kill for each in self.scenarios if (kill := self._run(each, each.artifact, simulator))]
+                kill = self._run(limited, scenario.artifact, limited.simulator)
             except BindError as error:
                 raise OriginalFails(
                     f"{self.artifact.plan.candidate} is not run: inputs of a scenario do not bind ({error}). Look at "
                     f"it with `kinfolk verify {self.request.family}`"
                 ) from error
-            if not kills:
-                return Simulator(threads=1, sanitize=_WATCHED, round_limit=4 * round_limit)
-            if all(kill.tool != "limit" for kill in kills):
+            if kill is None:
+                kernels = {each.spec.identity(): each.kernel for each in self.artifact.kernels}
+                counted = {identity: self._entries.take(kernel) for identity, kernel in kernels.items()}
+                simulator = self._simulator.with_round_limit(4 * round_limit)
+                return attrs.evolve(limited, simulator=simulator, counted=counted)
+            if kill.tool != "limit":
                 break
-        told = "; ".join(f"{kill.scenario}: {kill.message} [{kill.by}]" for kill in kills[:3])
+        assert kill is not None
         raise OriginalFails(
-            f"{self.artifact.plan.candidate} fails as it is, without a mistake put into it ({told}). Look at it with "
-            f"`kinfolk verify {self.request.family}`"
+            f"{self.artifact.plan.candidate} fails as it is, without a mistake put into it ({kill.scenario}: "
+            f"{kill.message} [{kill.by}]). Look at it with `kinfolk verify {self.request.family}`"
         )
 
     def kill(self, spec: Spec, kernel: Kernel) -> Kill | None:
         """Return the first thing that notices `kernel` in place of the one of `spec`, cheapest first; None for none."""
-        return self.run(spec, kernel) or self.look_closer(spec, kernel)
+        return (
+            self.glance(spec, kernel)
+            or self.run(spec, kernel).kill
+            or self.analysed(spec, kernel)
+            or self.in_other_orders(spec, kernel)
+        )
 
-    def run(self, spec: Spec, kernel: Kernel) -> Kill | None:
-        """Return what notices a kernel in the verifier, or in a scenario in the ascending order of waves."""
+    def glance(self, spec: Spec, kernel: Kernel) -> Kill | None:
+        """Return what notices a kernel in the verifier, or in the first scenario in the ascending order of waves."""
         try:
             verify(kernel)
         except IRError as error:
             return Kill(tool="verifier", kind="", message=str(error))
-        return self._first(spec, kernel, self.simulator)
+        first = next(self.scenarios())
+        return self._run(first, with_kernel(first.artifact, spec, kernel), first.simulator)
 
-    def look_closer(self, spec: Spec, kernel: Kernel) -> Kill | None:
-        """Return what notices a kernel in the analyses, or in a scenario in other orders of waves."""
-        return self._analysed(spec, kernel) or self._in_other_orders(spec, kernel)
-
-    def _in_other_orders(self, spec: Spec, kernel: Kernel) -> Kill | None:
-        kills = (self._first(spec, kernel, self.simulator.with_order(seed)) for seed in ORDER_SEEDS if seed)
-        return next((kill for kill in kills if kill is not None), None)
-
-    def _first(self, spec: Spec, kernel: Kernel, simulator: Simulator) -> Kill | None:
-        for each in self.scenarios:
-            kill = self._run(each, with_kernel(each.artifact, spec, kernel), simulator)
+    def run(self, spec: Spec, kernel: Kernel) -> Run:
+        """Return what notices a kernel in the scenarios in the ascending order of waves, or what it does in them."""
+        identity = spec.identity()
+        original = next(each.kernel for each in self.artifact.kernels if each.spec.identity() == identity)
+        before, after = self._tariff(original), Tariff.of(kernel, original)
+        works: list[tuple[str, Work, Work]] = []
+        for each in self.scenarios():
+            self._entries.clear()
+            kill = self._run(each, with_kernel(each.artifact, spec, kernel), each.simulator)
             if kill is not None:
-                return kill
+                return Run(kill)
+            counted, known = self._entries.take(kernel), each.counted[identity]
+            if counted is not None and known is not None:
+                works.append((each.name, after.work(counted), before.work(known)))
+        return Run(None, works)
+
+    def _tariff(self, kernel: Kernel) -> Tariff:
+        if kernel not in self._tariffs:
+            self._tariffs[kernel] = Tariff.of(kernel, kernel)
+        return self._tariffs[kernel]
+
+    def in_other_orders(self, spec: Spec, kernel: Kernel) -> Kill | None:
+        """Return what notices a kernel in a scenario in other orders of waves."""
+        for seed in ORDER_SEEDS:
+            for each in self.scenarios() if seed else ():
+                kill = self._run(each, with_kernel(each.artifact, spec, kernel), each.simulator.with_order(seed))
+                if kill is not None:
+                    return kill
         return None
 
-    def _analysed(self, spec: Spec, kernel: Kernel) -> Kill | None:
+    def analysed(self, spec: Spec, kernel: Kernel) -> Kill | None:
+        """Return what an analysis holds against a kernel, and not against the one of `spec`."""
         known = self.known[spec.identity()]
         for defect in analyse(kernel, arch=self.composition.arch, spec=spec):
             if defect.check not in known:

@@ -15,7 +15,7 @@ class Kill:
     """What noticed a mutant: `tool` in a word, its `kind` of finding, the scenario where it ran, what was said.
 
     Tools: `comparison` (with the reference), `sanitizer`, `claim` (that a kernel makes and an engine checks), `limit`
-    (on rounds of loops), `verifier` (of IR), `analysis`.
+    (on rounds of loops), `verifier` (of IR), `analysis`, and `slower`: it comes to the same with more work.
     """
 
     tool: str
@@ -31,7 +31,10 @@ class Kill:
 
 @attrs.frozen(kw_only=True)
 class Outcome:
-    """One mutant: who it is, and what killed it, or why it is equivalent, or neither of the two."""
+    """One mutant: who it is, and what killed it, or why it is equivalent, or neither of the two.
+
+    `note` says of a survivor that it does less work.
+    """
 
     mutant: str
     operator: str
@@ -42,6 +45,7 @@ class Outcome:
     kill: Kill | None = None
     proof: str = ""
     diff: tuple[str, ...] = ()
+    note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON row."""

@@ -21,17 +21,18 @@ from kinfolk.testing.mutation.exhaustive import same_for_all
 from kinfolk.testing.mutation.spread import dies_out
 from kinfolk_runtime.artifact import CompiledKernel
 from kinfolk_runtime.mutation.bench import Bench, OriginalFails
+from kinfolk_runtime.mutation.bench import Run as BenchRun
 from kinfolk_runtime.mutation.difference import difference
 from kinfolk_runtime.mutation.equivalence import proof
 from kinfolk_runtime.mutation.journal import Journal
 from kinfolk_runtime.mutation.outcome import Kill, Outcome
 from kinfolk_runtime.mutation.report import CandidateReport, KernelScore, MutationReport, first_lines
+from kinfolk_runtime.mutation.work import compared
 
 if TYPE_CHECKING:
     from kinfolk.ir.value import Kernel
     from kinfolk.plugins.composition import Composition
     from kinfolk.request import Request
-    from kinfolk.spec import Spec
 
 SAMPLED: Final = 48
 """How many mutants of a candidate a sample has, if its operators are no more."""
@@ -250,23 +251,46 @@ class _Run:
             change=mutant.change.about,
             spec=subject.compiled.spec.digest(),
             status="killed",
-            kill=subject.bench.run(subject.compiled.spec, kernel),
+            kill=subject.bench.glance(subject.compiled.spec, kernel),
         )
         if outcome.kill is not None:
             return outcome
         shown = same_for_all(mutant, subject.values) or dies_out(mutant, subject.values)
         if shown:
             return attrs.evolve(outcome, status="equivalent", proof=shown)
-        elsewhere = [(other, twin.kernel()) for other, twin in self._elsewhere(subject, mutant)]
-        everywhere = [(subject, kernel), *elsewhere]
-        kill = next(_kills(Bench.run, elsewhere), None) or next(_kills(Bench.look_closer, everywhere), None)
+        run = subject.bench.run(subject.compiled.spec, kernel)
+        kill = run.kill or subject.bench.analysed(subject.compiled.spec, kernel)
         if kill is not None:
             return attrs.evolve(outcome, kill=kill)
         shown = proof(mutant, kernel, subject.compiled, subject.bench.composition)
         if shown:
             return attrs.evolve(outcome, status="equivalent", proof=shown)
+        kill, less = self._looked_closer(subject, mutant, kernel, run)
+        if kill is not None:
+            return attrs.evolve(outcome, kill=kill)
         diff = difference(mutant.original, kernel)
-        return attrs.evolve(outcome, status="survived", diff=first_lines(diff))
+        return attrs.evolve(outcome, status="survived", diff=first_lines(diff), note=less)
+
+    def _looked_closer(
+        self, subject: Subject, mutant: Mutant, kernel: Kernel, run: BenchRun
+    ) -> tuple[Kill | None, str]:
+        """Return what notices a mutant in other requests, by its work or in other orders; else what is less work."""
+        elsewhere = [(other, twin.kernel()) for other, twin in self._elsewhere(subject, mutant)]
+        works = [*run.works]
+        for other, changed in elsewhere:
+            again = other.bench.run(other.compiled.spec, changed)
+            kill = again.kill or other.bench.analysed(other.compiled.spec, changed)
+            if kill is not None:
+                return kill, ""
+            works += again.works
+        slower, less = compared(works)
+        if slower is not None:
+            return slower, ""
+        kills = (
+            where.bench.in_other_orders(where.compiled.spec, changed)
+            for where, changed in ((subject, kernel), *elsewhere)
+        )
+        return next((kill for kill in kills if kill is not None), None), less
 
     def _elsewhere(self, subject: Subject, mutant: Mutant) -> Iterator[tuple[Subject, Mutant]]:
         """Yield the same change of the same site in the candidate's larger requests."""
@@ -279,13 +303,3 @@ class _Run:
                     twins = [twin for twin in each.mutants if twin.change.about == mutant.change.about]
                     same = [twin for twin in twins if other.ir == subject.ir and twin.name == mutant.name]
                     yield from ((other, twin) for twin in (same or twins)[:1])
-
-
-def _kills(
-    look: Callable[[Bench, Spec, Kernel], Kill | None], kernels: Iterable[tuple[Subject, Kernel]]
-) -> Iterator[Kill]:
-    """Yield what notices each of some kernels, in the request of each."""
-    for subject, kernel in kernels:
-        kill = look(subject.bench, subject.compiled.spec, kernel)
-        if kill is not None:
-            yield kill

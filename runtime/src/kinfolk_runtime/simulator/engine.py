@@ -7,6 +7,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,7 @@ from kinfolk.parameters import Parameter
 from kinfolk_runtime.executor import Work
 from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer, Storage
 from kinfolk_runtime.simulator.control import past_the_limit
+from kinfolk_runtime.simulator.entries import Entries
 from kinfolk_runtime.simulator.fault import KernelFault, Party
 from kinfolk_runtime.simulator.program import Program
 from kinfolk_runtime.simulator.sanitizers import Sanitizer, sanitizers
@@ -84,12 +86,14 @@ class Simulator:
         threads: int | None = None,
         sanitize: str | Iterable[Sanitizer] = "all",
         round_limit: int | None = None,
+        entries: Entries | None = None,
     ) -> None:
         """`engine`: "fast" runs compiled functions of the ops where it has them, "reference" numpy alone; the results
         are the same. `threads`: how many run workgroups in the fast engine, by default one per core. `sanitize`: what
         is looked for, "all", "none" or names of sanitizers; claims (of uniformity, of lanes, of floats) always are.
         `round_limit`: how many rounds after their first the loops of a workgroup may begin in all; one more is a fault
         of kind `limit`, in either engine. By default there is none.
+        `entries`: where the fast engine counts how often waves enter each region of a kernel.
         """
         if engine not in ENGINES:
             raise ValueError(f"engine is {engine!r}, known: {', '.join(ENGINES)}")
@@ -98,7 +102,7 @@ class Simulator:
         self.engine: Engine = engine
         self.round_limit = round_limit
         self.sanitize: frozenset[Sanitizer] = sanitizers(sanitize)
-        self._order_seed = order_seed
+        self._order_seed, self._entries = order_seed, entries
         self._programs: WeakKeyDictionary[Kernel, Program] = WeakKeyDictionary()
         self._fast: FastEngine | None = None
         self._notes: dict[str, None] = {}
@@ -106,7 +110,7 @@ class Simulator:
         if engine == "fast":  # a program is made when a kernel first runs
             from kinfolk_runtime.simulator.fast.engine import FastEngine
 
-            self._fast = FastEngine(threads)
+            self._fast = FastEngine(threads, counts=entries is not None)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -117,6 +121,12 @@ class Simulator:
         """Return a simulator of another order that shares this one's prepared kernels."""
         other = copy(self)
         other._order_seed = order_seed
+        return other
+
+    def with_round_limit(self, round_limit: int) -> Simulator:
+        """Return a simulator of another limit on rounds that shares this one's prepared kernels."""
+        other = copy(self)
+        other.round_limit = round_limit
         return other
 
     def run(self, work: Work) -> None:
@@ -238,6 +248,7 @@ class Simulator:
             in_order,
             launch.traffic,
             self.round_limit,
+            partial(self._entries.add, launch.kernel) if self._entries is not None else None,
         )
         return attrs.evolve(stopped, number=stopped.number + begin) if stopped is not None else None
 

@@ -7,6 +7,7 @@ from kinfolk_runtime.simulator.fast.layout import (
     BACK_EDGES,
     BLOCK,
     CONTEXT_WORDS,
+    ENTRIES,
     EXEC,
     FAULTED,
     GROUP,
@@ -171,6 +172,19 @@ def joined(wave_size: int) -> OpText:
     """Return the function that ends a branch: state."""
     w = OpWriter(wave_size)
     w.set_field("%c", EXEC, w.field(w.slot(), 0))
+    return w.finish()
+
+
+def entered(wave_size: int) -> OpText:
+    """Return the function that counts a wave which enters a region, and its active lanes: which words to add to."""
+    w = OpWriter(wave_size)
+    number = w.word()
+    w.declare("declare i64 @llvm.ctpop.i64(i64)")
+    counts = w.field(w.field("%c", SHARED, "ptr"), ENTRIES, "ptr")
+    waves = w.let(f"getelementptr i64, ptr {counts}, i64 {number}")
+    w.set_field(waves, 0, w.let(f"add i64 {w.field(waves, 0)}, 1"))
+    lanes = w.let(f"call i64 @llvm.ctpop.i64(i64 {w.exec()})")
+    w.set_field(waves, 1, w.let(f"add i64 {w.field(waves, 1)}, {lanes}"))
     return w.finish()
 
 

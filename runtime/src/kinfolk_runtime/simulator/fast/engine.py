@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.ir.value import Kernel, Operation
+from kinfolk_runtime.simulator.entries import Counted
 from kinfolk_runtime.simulator.fast.library import HostCodeError
 from kinfolk_runtime.simulator.fast.machine import Machine, Records
 from kinfolk_runtime.simulator.fast.program import FastProgram, Unsupported
@@ -47,10 +48,13 @@ class Prepared:
 
 
 class FastEngine:
-    """Programs of kernels, kept as long as the kernel lives, and the threads they run on."""
+    """Programs of kernels, kept as long as the kernel lives, and the threads they run on.
 
-    def __init__(self, threads: int | None = None) -> None:
-        self._threads = threads or core_count()
+    `counts`: programs count how often regions are entered.
+    """
+
+    def __init__(self, threads: int | None = None, counts: bool = False) -> None:
+        self._threads, self._counts = threads or core_count(), counts
         self._prepared: WeakKeyDictionary[Kernel, dict[frozenset[Sanitizer], Prepared]] = WeakKeyDictionary()
 
     def prepare(self, kernel: Kernel, sanitize: frozenset[Sanitizer]) -> Prepared:
@@ -61,7 +65,7 @@ class FastEngine:
         known = programs.get(sanitize)
         if known is None:
             try:
-                known = Prepared(FastProgram(kernel, sanitize))
+                known = Prepared(FastProgram(kernel, sanitize, self._counts))
             except Unsupported as unsupported:
                 known = Prepared(None, f"the fast one has no {unsupported}")
             except HostCodeError as missing:
@@ -80,8 +84,11 @@ class FastEngine:
         in_order: bool = False,
         traffic: Traffic | None = None,
         round_limit: int | None = None,
+        counted: Callable[[Counted], None] | None = None,
     ) -> Stopped | None:
         """Run workgroups in the order of `places`; return the first that stops. `in_order`: one after the other.
+
+        Where none stops, `counted` is told how often regions were entered, if programs count it.
 
         With `traffic` a workgroup stops where it races another; not one after the other, either of the two may.
         """
@@ -100,6 +107,8 @@ class FastEngine:
                 helper.join()
         if work.errors:
             raise work.errors[0]
+        if counted is not None and work.stopped is None and work.entries is not None:
+            counted(work.entries)
         return work.stopped
 
 
@@ -121,6 +130,7 @@ class _Work:
         self.chunk = 1
         self.stopped: Stopped | None = None
         self.errors: list[Exception] = []
+        self.entries: Counted | None = None
         self._next = 0
         self._lock = threading.Lock()
 
@@ -145,6 +155,7 @@ class _Work:
                 if done < count:
                     wave, word = machine.fault()
                     self._stop(Stopped(begin + done, wave, program.op_at(word), machine.limited))
+            self._add(machine.entries)
             self.prepared.idle.append(machine)
         except Exception as error:  # noqa: BLE001, it is raised in the thread that launched
             self.errors.append(error)
@@ -154,6 +165,11 @@ class _Work:
             return self.prepared.idle.pop()
         except IndexError:
             return Machine(program)
+
+    def _add(self, entries: Counted) -> None:
+        with self._lock:
+            if entries.size:
+                self.entries = entries.copy() if self.entries is None else self.entries + entries
 
     def _stop(self, stopped: Stopped) -> None:
         with self._lock:

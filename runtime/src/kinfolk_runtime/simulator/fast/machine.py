@@ -82,6 +82,8 @@ class Machine:
         self._scratch[at.POISONED : at.POISONED + at.SPARE_BYTES] = POISON
         self._order: Words = np.zeros(waves + 1, np.int64)
         self._shared: Words = np.zeros(at.SHARED_WORDS, np.int64)
+        self.entries: Words = np.zeros((program.region_count, 2), np.int64)
+        self._shared[at.ENTRIES] = self.entries.ctypes.data
         self._contexts: Words = aligned(waves * at.CONTEXT_WORDS * 8).view(np.int64).reshape(waves, -1)
         contexts = self._contexts
         contexts[:, at.WAVE] = range(waves)
@@ -123,6 +125,7 @@ class Machine:
         round_limit: int | None,
     ) -> None:
         """Set what is the launch's own: buffers, arguments, grid, order, and how many rounds its loops may take."""
+        self.entries[:] = 0
         self._shared[at.MOST_BACK_EDGES] = control.MOST_BACK_EDGES
         self._shared[at.ROUND_LIMIT] = _ENDLESS if round_limit is None else round_limit
         self._contexts[:, at.BUFFERS] = records.table.ctypes.data

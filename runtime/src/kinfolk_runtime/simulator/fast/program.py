@@ -14,6 +14,7 @@ from kinfolk.ir.numpy_lanes import NumpyAlgebra
 from kinfolk.ir.types import BufferType, DataType, PointerType, Type, ViewType, component_count, element_type
 from kinfolk.ir.value import Kernel, Operation, Region, Value
 from kinfolk_runtime.simulator.control import meeting_place
+from kinfolk_runtime.simulator.entries import regions_of
 from kinfolk_runtime.simulator.fast import (
     control_ops,
     lane_ops,
@@ -48,9 +49,12 @@ class Unsupported(Exception):  # never leaves the simulator: the kernel runs in 
 
 
 class FastProgram:
-    """A kernel's code. `frame_bytes` are those of one wave; `fixed` are the values that stand in it from the start."""
+    """A kernel's code. `frame_bytes` are those of one wave; `fixed` are the values that stand in it from the start.
 
-    def __init__(self, kernel: Kernel, sanitize: frozenset[Sanitizer] = ALL) -> None:
+    `counts`: it counts how often each region is entered.
+    """
+
+    def __init__(self, kernel: Kernel, sanitize: frozenset[Sanitizer] = ALL, counts: bool = False) -> None:
         self.wave_size, self.waves = kernel.wave_size, kernel.block // kernel.wave_size
         self._texts_by_key = _KNOWN.setdefault(self.wave_size, {})
         self.workgroup_bytes = 0
@@ -69,6 +73,8 @@ class FastProgram:
         self._ops: dict[int, Operation] = {}
         self._forgets: dict[Operation, tuple[int, int]] = {}
         self._flags: dict[Operation, int] = {}
+        self._entries = {region: number for number, region in enumerate(regions_of(kernel))} if counts else {}
+        self.region_count = len(self._entries)
         try:
             self.checks = checks_of(kernel, sanitize)
             self._survey(kernel.body)
@@ -273,6 +279,11 @@ class FastProgram:
             self._words += [self._pending, 1]
 
     def _emit(self, region: Region, loops: tuple[Operation, ...] = ()) -> None:
+        if region in self._entries:
+            self._words += [
+                self._known("entered", partial(control_ops.entered, self.wave_size)),
+                2 * self._entries[region],
+            ]
         for op in region.operations:
             meaning = op.definition.meaning
             if isinstance(meaning, Control) and meaning.kind == "for":
