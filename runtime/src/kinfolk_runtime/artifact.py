@@ -109,6 +109,7 @@ class CompiledKernel:
     usage: Usage
     toolchain: str
     key: str
+    _claimed: list[str] = attrs.field(factory=list[str], init=False, repr=False, eq=False)
 
     @property
     def kernel(self) -> Kernel:
@@ -128,8 +129,11 @@ class CompiledKernel:
     def check_claims(self) -> None:
         """Compare the object's digest, the symbol, the key and the arguments with what is recorded.
 
-        Raises ArtifactError at the first that fails. The object is not read: `check` does that as well.
+        Raises ArtifactError at the first that fails. The object is not read: `check` does that as well. What held once
+        is not computed again: none of it can change.
         """
+        if self._claimed:
+            return
         if sha256(self.object) != self.object_sha256:
             raise self._error(
                 f"the object has sha256 {sha256(self.object)}, not {self.object_sha256}: it was exchanged"
@@ -140,6 +144,7 @@ class CompiledKernel:
         if key != self.key:
             raise self._error(f"its key is {self.key}, LLVM IR, target and toolchain give {key}")
         check_arguments(self.usage, self.spec)
+        self._claimed.append(key)
 
     def check(self, composition: Composition) -> None:
         """Read the object again and compare it with every claim about it; raise ArtifactError at the first that fails.

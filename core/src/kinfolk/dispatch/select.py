@@ -54,7 +54,7 @@ def judge(composition: Composed, request: Request, flavor: Flavor) -> Outcome:
     """Return the verdict on every candidate, and the choice. Raises only where a plugin breaks its contract."""
     _expect_request(composition, request)
     order = sorted(composition.candidates(), key=lambda candidate: (candidate.priority, candidate.name))
-    verdicts = tuple(_verdict(composition, request, flavor, candidate) for candidate in order)
+    verdicts = tuple(verdict_on(composition, request, flavor, candidate) for candidate in order)
     pin = cast("str | None", getattr(request, "candidate", None))
     if pin is not None:
         return _pinned(verdicts, pin)
@@ -101,7 +101,8 @@ def _expect_request(composition: Composed, request: Request) -> None:
         )
 
 
-def _verdict(composition: Composed, request: Request, flavor: Flavor, candidate: Candidate) -> Verdict:
+def verdict_on(composition: Composed, request: Request, flavor: Flavor, candidate: Candidate) -> Verdict:
+    """Return what becomes of one candidate for a request, whatever becomes of others. Raises as `judge`."""
     arch, observer = composition.arch, observer_of(request)
     before = len(observer.observations)
     old = too_old(candidate, flavor)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import attrs
 
 from kinfolk.candidate import Candidate
-from kinfolk.dispatch.select import Verdict, judge
+from kinfolk.dispatch.select import Verdict
 from kinfolk.errors import InternalError, KinfolkError
 from kinfolk.expr import Expr, ExprError, Scope, TensorGeometry
 from kinfolk.expr.node import Field
@@ -152,8 +152,7 @@ def refusals(subject: Subject) -> Outcome:
 
 
 def _read_refusals(subject: Subject, edge: Edge, found: Findings) -> None:
-    outcome = judge(subject.composed, edge.request, subject.flavor)
-    verdict = next(each for each in outcome.verdicts if each.candidate.name == edge.candidate.name)
+    verdict = subject.requests.verdict(edge.request, edge.candidate)
     for refusal in verdict.refusals:
         found.looked_at()
         where = f"{edge.candidate.name}, refusal {refusal.code}"

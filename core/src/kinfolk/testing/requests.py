@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from kinfolk.candidate import Candidate
-from kinfolk.dispatch.select import Verdict, judge
+from kinfolk.dispatch.select import Verdict, verdict_on
 from kinfolk.errors import KinfolkError
 from kinfolk.expr import I64_MAX, I64_MIN, Expr
 from kinfolk.expr.node import Field
@@ -65,6 +65,8 @@ class Requests:
         # A field of which no value is found keeps its default, or what `cli_defaults` gives.
         self.pools: Mapping[str, list[Any]] = {name: values for name, values in pools.items() if values}
         self.launch = launch_names(self.kind)
+        self._verdicts: dict[tuple[str, str], Verdict] = {}
+        self._beside: dict[tuple[str, str, str], Request | None] = {}
         self._bases: dict[str, tuple[Request, ...]] = {}
 
     def _compiled_values(self) -> dict[str, list[Any]]:
@@ -101,9 +103,11 @@ class Requests:
         return tuple(request for candidate in self.candidates for request in self.bases(candidate))
 
     def verdict(self, request: Request, candidate: Candidate) -> Verdict:
-        """Return what becomes of a candidate for a request."""
-        outcome = judge(self.composition, request, self.flavor)
-        return next(each for each in outcome.verdicts if each.candidate.name == candidate.name)
+        """Return what becomes of a candidate for a request, judged once."""
+        key = candidate.name, request.to_json()
+        if key not in self._verdicts:
+            self._verdicts[key] = verdict_on(self.composition, request, self.flavor, candidate)
+        return self._verdicts[key]
 
     def admitted(self, count: int, small: bool = False) -> Iterator[tuple[Request, Verdict]]:
         """Yield requests that a candidate admits, drawn around the bases, with the verdict; `small` ones can be run."""
@@ -147,6 +151,12 @@ class Requests:
     def beside(self, request: Request, name: str, value: Any) -> Request | None:
         """Return an admitted request near another with one field as given, by the candidate it pins; None where none
         is found."""
+        key = request.to_json(), name, repr(value)
+        if key not in self._beside:
+            self._beside[key] = self._found_beside(request, name, value)
+        return self._beside[key]
+
+    def _found_beside(self, request: Request, name: str, value: Any) -> Request | None:
         chance = random.Random(f"{self.seed} beside {name} {value}")
         for candidate in self.candidates:
             if getattr(request, "candidate", None) in (None, candidate.name):

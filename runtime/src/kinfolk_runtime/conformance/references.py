@@ -47,9 +47,15 @@ def judge_references(subject: Subject, requests: Iterable[Request], found: Findi
             found.wrong(f"output {name}", problem, remedy, told(request), kind="blind")
 
 
+def expected_of(subject: Subject, scenario: Scenario) -> Mapping[str, Any]:
+    """Return what the reference gives for a scenario of a small request, computed once for all checks."""
+    name = f"reference {scenario.name} {scenario.request.to_json()}"
+    return subject.once(name, lambda: subject.composed.reference(scenario.request, scenario.inputs()))
+
+
 def _expected(subject: Subject, scenario: Scenario, watch: bool) -> tuple[Mapping[str, Any], str]:
     """Return what the reference gives, and which module it built or ran a kernel with, if `watch` and it did."""
-    inputs, ran = scenario.inputs(), ""
+    ran = ""
 
     def seen(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal ran
@@ -58,9 +64,9 @@ def _expected(subject: Subject, scenario: Scenario, watch: bool) -> tuple[Mappin
             ran = name
 
     if not watch:
-        return subject.composed.reference(scenario.request, inputs), ""
-    expected = call_watched(lambda: subject.composed.reference(scenario.request, inputs), seen)
-    return expected, ran
+        return expected_of(subject, scenario), ""
+    inputs = scenario.inputs()
+    return call_watched(lambda: subject.composed.reference(scenario.request, inputs), seen), ran
 
 
 def _refused(plan: Plan, expected: Mapping[str, Any]) -> Mapping[str, bool]:

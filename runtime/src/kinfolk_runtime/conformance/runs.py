@@ -21,7 +21,7 @@ from kinfolk.testing.subject import Subject
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import bind
 from kinfolk_runtime.compilation import compile as compile_plan
-from kinfolk_runtime.conformance.references import judge_references
+from kinfolk_runtime.conformance.references import expected_of, judge_references
 from kinfolk_runtime.conformance.small import compared_kernels, most_bytes, run_requests, smallest_requests
 from kinfolk_runtime.memory import needed_bytes
 from kinfolk_runtime.simulator.engine import Simulator
@@ -201,7 +201,7 @@ def engines(subject: Subject) -> Outcome:
             faults += 1  # the check of sanitizers tells it, or that of the reference
             continue
         plan = artifact.plan
-        expected = cast("Mapping[str, Expected]", subject.composed.reference(scenario.request, inputs))
+        expected = cast("Mapping[str, Expected]", expected_of(subject, scenario))
         for name, array in outputs[0].items():
             found.looked_at(int(array.size > 0), of=plan.candidate)
             other = outputs[1][name]

@@ -160,8 +160,13 @@ def _from_both_ends(values: list[Any]) -> list[Any]:
     return [value for pair in pairs for value in pair][: len(values)]
 
 
-def smallest_requests(subject: Subject) -> Iterator[Request]:
-    """Yield the smallest requests of every candidate that have something to do everywhere: one, three at level full."""
+def smallest_requests(subject: Subject) -> list[Request]:
+    """Return the smallest requests of every candidate that have something to do everywhere: one, three at level
+    full."""
+    return subject.once("smallest requests", lambda: list(_smallest_requests(subject)))
+
+
+def _smallest_requests(subject: Subject) -> Iterator[Request]:
     for candidate in subject.requests.candidates:
         fitting = runnable_plans(subject, candidate)
         small = sorted(_working(fitting), key=_workgroups)[: 3 if subject.full else 1] if fitting else []
