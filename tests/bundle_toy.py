@@ -210,6 +210,7 @@ def candidate(name, priority, capability, plan, **more):
 
 
 NOTES = (Note("slower below 512 columns", COLUMNS < 512), Note("always said"))
+SLOWER = (Note("toy.wide is faster from 600 columns on", COLUMNS >= 600, slower=True),)
 
 
 class ToyComposition:
@@ -228,7 +229,7 @@ class ToyComposition:
         return (
             candidate("toy.wide", 1, WIDE, planned_wide, notes=NOTES),
             candidate("toy.future", -5, OLD, planned_wide, min_llvm=99),
-            candidate("toy.narrow", 0, NARROW, planned_narrow),
+            candidate("toy.narrow", 0, NARROW, planned_narrow, notes=SLOWER),
         )
 
     def validate_spec(self, spec):

@@ -123,8 +123,8 @@ PAGES = {
         resources,
     ),
     "priority.md": (
-        "# Which candidate is taken\n\nOf those that serve a request the first in this order, unless a policy ranks "
-        "them or the request pins one.\n",
+        "# Which candidate is taken\n\nOf those that serve a request the first in this order of which no note says "
+        "that it is slower there, unless a policy ranks them or the request pins one.\n",
         priority,
     ),
 }

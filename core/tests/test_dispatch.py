@@ -21,7 +21,8 @@ from dispatch_toy import (
 )
 
 import kinfolk.dispatch as dispatching
-from kinfolk.dispatch import Why, explain
+from kinfolk.candidate import Note
+from kinfolk.dispatch import Why, explain, select
 from kinfolk.errors import NoCandidate, PinRefused, PluginError
 from kinfolk.expr import fact, field
 from kinfolk.fields import FieldError
@@ -213,6 +214,32 @@ def test_slower_is_a_note_and_no_refusal(length, notes):
     why = explain(Composition(), ToyRequest(num_heads=64, max_seqlen_k=length), "llvm22")
     assert why.selected == "toy.wide"
     assert len(why.candidates[1].notes) == notes
+
+
+def slow_above(length):
+    """Offer toy.wide, and before it toy.narrow with a note that it is slower above a length."""
+    note = Note(f"slower above {length} keys", field("max_seqlen_k") > length, slower=True)
+    return Composition((candidate("toy.wide", 1, WIDE), candidate("toy.narrow", 0, NARROW, notes=(note,))))
+
+
+@pytest.mark.parametrize("length, selected", [(512, "toy.narrow"), (513, "toy.wide")])
+def test_one_that_is_slower_comes_after_those_that_are_not(length, selected):
+    request = ToyRequest(num_heads=16, max_seqlen_k=length)
+    why = explain(slow_above(512), request, "llvm22")
+    assert why.selected == selected
+    assert [each.name for each in why.candidates] == ["toy.narrow", "toy.wide"], "told by priority"
+    pinned = attrs.evolve(request, candidate="toy.narrow")
+    assert explain(slow_above(512), pinned, "llvm22").selected == "toy.narrow"
+    alone = attrs.evolve(slow_above(0).offers[1], capability=())
+    assert explain(Composition((alone,)), request, "llvm22").selected == "toy.narrow", "none is faster"
+    both = tuple(attrs.evolve(each, notes=alone.notes) for each in slow_above(0).offers)
+    assert explain(Composition(both), request, "llvm22").selected == "toy.narrow", "then priority decides"
+
+
+def test_a_selection_holds_as_long_as_none_becomes_faster():
+    near = select(slow_above(512), ToyRequest(num_heads=16, max_seqlen_k=100), "llvm22").interval("max_seqlen_k")
+    far = select(slow_above(512), ToyRequest(num_heads=16, max_seqlen_k=600), "llvm22").interval("max_seqlen_k")
+    assert near.high == 512 and (far.low, far.high) == (513, 1024)
 
 
 def test_why_answers_where_dispatch_raises():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 
 from kinfolk.expr import Expr, Scope, const
-from kinfolk.fields import ExactInt, ExactStr, FieldTypeError, FieldValueError, TupleOf, shown
+from kinfolk.fields import ExactBool, ExactInt, ExactStr, FieldTypeError, FieldValueError, TupleOf, shown
 from kinfolk.plugins.containment import WrongAnswerError, bounded, contained
 from kinfolk.refusal import Limit, Refusal, unmet
 from kinfolk.schedule import ScheduleSpace
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Note:
-    """What a caller should know of an admitted candidate, such as that it is slower here; never a refusal."""
+    """What a caller should know of an admitted candidate, where `when` holds; never a refusal.
+
+    A note that it is `slower` there also leaves the request to the first candidate of which none says so, if any.
+    """
 
     text: str
     when: Expr = attrs.field(factory=lambda: const(True), validator=attrs.validators.instance_of(Expr))
+    slower: bool = attrs.field(default=False, kw_only=True, validator=ExactBool())
 
     def __str__(self) -> str:
         return self.text
@@ -67,11 +71,11 @@ def _specs(answer: Any) -> tuple[Spec, ...]:
 class Candidate:
     """One way to serve requests: limits that must hold, the plan of a request, every spec a plan can name.
 
-    Lower `priority` is preferred, then the name decides. `plan(request, arch)` gives launches, bindings, contents and
-    outputs; dispatch fills in the rest. A launch field that it reads in Python, rather than through an Expr, makes the
-    selection hold for that one value only. `min_llvm` is the rank of the oldest flavor the candidate takes.
-    `schedules` says which fields of which specs a search may set: where one was stored for an instance, target and
-    flavor, core puts it in place of what `plan` and `specs` name.
+    Of those that no note calls slower, lower `priority` is preferred, then the name decides. `plan(request, arch)`
+    gives launches, bindings, contents and outputs; dispatch fills in the rest. A launch field that it reads in Python,
+    rather than through an Expr, makes the selection hold for that one value only. `min_llvm` is the rank of the oldest
+    flavor the candidate takes. `schedules` says which fields of which specs a search may set: where one was stored for
+    an instance, target and flavor, core puts it in place of what `plan` and `specs` name.
     """
 
     name: str = attrs.field(validator=_NAME)
@@ -129,7 +133,7 @@ class Candidate:
         """Return this candidate's plugin's refusals for the limits that do not hold."""
         return unmet(limits, request, arch, self.plugin)
 
-    def notes_for(self, request: object, arch: object) -> tuple[str, ...]:
+    def notes_for(self, request: object, arch: object) -> tuple[Note, ...]:
         """Return the notes that apply to a request."""
         scope = Scope(request=request, arch=arch)
-        return tuple(note.text for note in self.notes if note.when.holds(scope))
+        return tuple(note for note in self.notes if note.when.holds(scope))

@@ -27,12 +27,16 @@ CORE = "kinfolk-core"
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """What became of one candidate: its plan if its capability let it plan, every refusal, notes if it was admitted."""
+    """What became of one candidate: its plan if its capability let it plan, every refusal, notes if it was admitted.
+
+    It is `slower` where one of the notes says so.
+    """
 
     candidate: Candidate
     plan: Plan | None
     refusals: tuple[Refusal, ...]
     notes: tuple[str, ...]
+    slower: bool = False
 
     @property
     def admitted(self) -> bool:
@@ -42,7 +46,7 @@ class Verdict:
 
 @attrs.frozen(kw_only=True)
 class Outcome:
-    """The verdicts on all candidates in order of preference, the one selected, and why none was."""
+    """The verdicts on all candidates in order of priority, the one selected, and why none was."""
 
     verdicts: tuple[Verdict, ...]
     selected: Verdict | None
@@ -58,7 +62,7 @@ def judge(composition: Composed, request: Request, flavor: Flavor) -> Outcome:
     pin = cast("str | None", getattr(request, "candidate", None))
     if pin is not None:
         return _pinned(verdicts, pin)
-    survivors = [verdict for verdict in verdicts if verdict.admitted]
+    survivors = sorted((verdict for verdict in verdicts if verdict.admitted), key=lambda verdict: verdict.slower)
     if not survivors:
         reasons = tuple(refusal for verdict in verdicts for refusal in verdict.refusals)
         return Outcome(
@@ -117,9 +121,11 @@ def verdict_on(composition: Composed, request: Request, flavor: Flavor, candidat
     refusals += composition.admit(request, candidate, plan)
     if refusals:
         return Verdict(candidate=candidate, plan=plan, refusals=tuple(refusals), notes=())
-    notes = candidate.notes_for(request, arch) + candidate.untuned(plan, arch, flavor.name)
+    own = candidate.notes_for(request, arch)
+    notes = (*(note.text for note in own), *candidate.untuned(plan, arch, flavor.name))
     noted = attrs.evolve(plan, notes=plan.notes + notes) if notes else plan
-    return Verdict(candidate=candidate, plan=noted, refusals=(), notes=notes)
+    slower = any(note.slower for note in own)
+    return Verdict(candidate=candidate, plan=noted, refusals=(), notes=notes, slower=slower)
 
 
 def _certain(candidate: Candidate, request: Request, seen: Sequence[Observation]) -> bool:

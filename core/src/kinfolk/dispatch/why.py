@@ -28,7 +28,7 @@ class Considered:
 
 @attrs.frozen(kw_only=True)
 class Why:
-    """All candidates in order of preference, the one selected, and where there is none, every reason."""
+    """All candidates in order of priority, the one selected, and where there is none, every reason."""
 
     request: Mapping[str, Any]
     arch: str

@@ -53,9 +53,9 @@ def refusal_from(data: dict[str, Any]) -> Refusal:
 
 def note_data(note: Note) -> dict[str, Any]:
     """Return a note as data."""
-    return {"text": note.text, "when": note.when.data()}
+    return {"text": note.text, "when": note.when.data(), "slower": note.slower}
 
 
 def note_from(data: dict[str, Any]) -> Note:
     """Return the note that `note_data` was given."""
-    return attrs.evolve(Note(text=data["text"]), when=from_data(data["when"]))
+    return attrs.evolve(Note(text=data["text"], slower=data["slower"]), when=from_data(data["when"]))

@@ -21,10 +21,12 @@ struct Verdict {
   std::string candidate, plugin;
   std::vector<Refusal> refusals;
   std::vector<std::string> notes;
+  /// Whether one of the notes says so: the first without such a note is selected, if there is one.
+  bool slower = false;
   bool admitted() const { return refusals.empty(); }
 };
 
-/// The verdicts on all candidates in order of preference, and why none was selected.
+/// The verdicts on all candidates in order of priority, and why none was selected.
 struct Outcome {
   std::vector<Verdict> verdicts;
   std::optional<std::size_t> selected;
@@ -93,8 +95,10 @@ class Bundle {
     Outcome outcome;
     for (const Candidate& candidate : data_->candidates) outcome.verdicts.push_back(verdict(candidate, request.values()));
     if (const auto* pin = pin_of(request)) return pinned(std::move(outcome), *pin);
-    for (std::size_t i = 0; i < outcome.verdicts.size() && !outcome.selected; ++i) {
-      if (outcome.verdicts[i].admitted()) outcome.selected = i;
+    for (const bool slower : {false, true}) {
+      for (std::size_t i = 0; i < outcome.verdicts.size() && !outcome.selected; ++i) {
+        if (outcome.verdicts[i].admitted() && outcome.verdicts[i].slower == slower) outcome.selected = i;
+      }
     }
     if (!outcome.selected) {
       for (const Verdict& each : outcome.verdicts) {
@@ -136,6 +140,7 @@ class Bundle {
   struct Note {
     std::string text;
     Expr when;
+    bool slower;
   };
 
   struct Candidate {
@@ -182,7 +187,9 @@ class Bundle {
 
     static Candidate candidate_from(const Json& data, const Names& names) {
       Candidate made{data.at("name"), data.at("plugin"), data.at("priority"), read_judges(data.at("admission"), names), {}, {}};
-      for (const Json& note : data.at("notes")) made.notes.push_back({note.at("text"), Expr::read(note.at("when"), names)});
+      for (const Json& note : data.at("notes")) {
+        made.notes.push_back({note.at("text"), Expr::read(note.at("when"), names), note.at("slower")});
+      }
       for (const Json& each : data.at("cases")) {
         made.cases.push_back({Expr::read(each.at("when"), names), each.at("plan"),
                               each.at("kernels").get<std::vector<std::string>>(), read_judges(each.at("admission"), names)});
@@ -250,7 +257,9 @@ class Bundle {
     judge_by(case_of(candidate, fields).admission, fields, made.refusals);
     if (!made.refusals.empty()) return made;
     for (const Note& note : candidate.notes) {
-      if (note.when.holds(Scope{&fields, nullptr})) made.notes.push_back(note.text);
+      if (!note.when.holds(Scope{&fields, nullptr})) continue;
+      made.notes.push_back(note.text);
+      made.slower = made.slower || note.slower;
     }
     return made;
   }
