@@ -19,6 +19,7 @@ from kinfolk.ir.value import Value
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.tile import paging
 from kinfolk_mla.prefill import attend, batch, expand, geometry, queries
+from kinfolk_mla.prefill import scores as scoring
 from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec, MlaProjectedSpec
 from kinfolk_mla.projection import absorbed_query, projected_output
 from kinfolk_mla.request import MlaRequest
@@ -36,10 +37,10 @@ REQUEST = MlaRequest(
     num_seqs=2,
     total_q=60,
     max_seqlen_q=40,
-    max_seqlen_k=130,
+    max_seqlen_k=330,
     absorbed_query=False,
     page_size=16,
-    num_pages=20,
+    num_pages=60,
     dtype="bf16",
     kv_dtype="bf16",
     causal=True,
@@ -74,7 +75,7 @@ def test_every_scenario_passes(arch: str) -> None:
     "changes",
     [
         {"causal": False},
-        {"page_size": 128, "num_pages": 6},
+        {"page_size": 128, "num_pages": 8},
         {"max_seqlen_q": 1, "total_q": 2},
         {"max_seqlen_q": 0, "total_q": 0},
         {"max_seqlen_q": 129, "total_q": 140},
@@ -124,7 +125,7 @@ def test_heads_in_groups_have_the_workspace_in_turn() -> None:
 def test_it_agrees_with_decode_of_absorbed_queries(arch: str) -> None:
     """One query a sequence: kernels that share no product give the same, as far as bf16 goes."""
     generator = np.random.default_rng(2)
-    request = attrs.evolve(REQUEST, num_heads=16, num_seqs=3, total_q=3, max_seqlen_q=1, max_seqlen_k=70)
+    request = attrs.evolve(REQUEST, num_heads=16, num_seqs=3, total_q=3, max_seqlen_q=1, max_seqlen_k=70, num_pages=20)
     lengths = [70, 1, 33]
     table = generator.permutation(20)[:15].reshape(3, 5).astype(np.int32)
     shared = {
@@ -157,12 +158,12 @@ def test_neither_contract_serves_the_others_requests(absorbed: bool) -> None:
 
 
 def no_mask(patch: Patch) -> None:
-    patch.setattr(attend, "mask_scores", lambda scores, keys, valid: list(scores))
+    patch.setattr(scoring, "mask_scores", lambda scores, keys, valid: list(scores))
 
 
 def mask_off_by_one(patch: Patch) -> None:
-    whole = attend.mask_scores
-    patch.setattr(attend, "mask_scores", lambda scores, keys, valid: whole(scores, keys, valid + 1))
+    whole = scoring.mask_scores
+    patch.setattr(scoring, "mask_scores", lambda scores, keys, valid: whole(scores, keys, valid + 1))
 
 
 def diagonal_from_the_first_key(patch: Patch) -> None:
@@ -171,12 +172,22 @@ def diagonal_from_the_first_key(patch: Patch) -> None:
 
 
 def keys_of_refused_pages_count(patch: Patch) -> None:
-    whole = attend.Attention._masked
+    whole = scoring.Scores.masked
 
-    def masked(self: attend.Attention, scores: Any, seen: Value, valid: Sequence[Value]) -> list[Value]:
+    def masked(self: scoring.Scores, scores: Any, seen: Value, valid: Sequence[Value]) -> list[Value]:
         return whole(self, scores, seen, [constant(self.spec.part, I32) for _ in valid])
 
-    patch.setattr(attend.Attention, "_masked", masked)
+    patch.setattr(scoring.Scores, "masked", masked)
+
+
+def refused_pages_are_forgotten(patch: Patch) -> None:
+    """Tiles that all queries see are taken unmasked although a page is not there."""
+    patch.setattr(attend.Attention, "_complete", lambda self: self.queries.exist)
+
+
+def a_tile_too_many_unmasked(patch: Patch) -> None:
+    whole = queries.Queries.seen_by_all
+    patch.setattr(queries.Queries, "seen_by_all", lambda self: whole(self) + self.spec.tile_keys)
 
 
 def dropped_rescale(patch: Patch) -> None:
@@ -234,6 +245,8 @@ FAULTS: list[tuple[Plant, type[MlaProjectedSpec], str, set[str]]] = [
     (mask_off_by_one, MlaPrefillSpec, "ragged", {"tolerance"}),
     (diagonal_from_the_first_key, MlaPrefillSpec, "ragged", {"tolerance"}),
     (keys_of_refused_pages_count, MlaPrefillSpec, "bad_pages", {"tolerance"}),
+    (refused_pages_are_forgotten, MlaPrefillSpec, "bad_pages", {"tolerance"}),
+    (a_tile_too_many_unmasked, MlaPrefillSpec, "ragged", {"tolerance"}),
     (dropped_rescale, MlaPrefillSpec, "climb", {"tolerance"}),
     (dropped_fragment, MlaPrefillSpec, "ragged", {"untouched"}),
     (page_id_not_checked, MlaPrefillSpec, "bad_pages", {"simulation"}),

@@ -103,3 +103,26 @@ def test_groups_half_a_round_apart_are_judged_together(evaluate, words, told):
     else:
         with pytest.raises(IRError, match=told):
             evaluate(Accesses(words, HALVES, tiles=2))
+
+
+SINGLE = Rotation(slots=1, reads=(0,), writes=(1,), meetings=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("b r0 b w1", None),
+        ("r0 b w1 b", None),
+        ("r0 b w1 b r1", None),
+        ("r0 w1 b", "the waves meet 1 times in a round of 1 tiles, they must 2 times a tile"),
+        ("b b r0 w1", "is written again by then"),
+        ("b r0 w1 b", "is written again by then"),
+        ("b w1 b r0", "is written again by then"),
+    ],
+)
+def test_a_tile_with_one_slot_is_read_between_two_barriers(evaluate, words, told):
+    if told is None:
+        evaluate(Accesses(words, SINGLE))
+    else:
+        with pytest.raises(IRError, match=told):
+            evaluate(Accesses(words, SINGLE))

@@ -8,6 +8,7 @@ import pytest
 
 from kinfolk.errors import IRError
 from kinfolk.tile.rotation import BEFORE, PAST, SIDES, Rotation
+from kinfolk.tile.timeline import Meeting
 
 ROUNDS = 14
 
@@ -76,3 +77,15 @@ def test_a_tile_that_is_not_named_is_told():
         rotation.side_of_writes(1)
     with pytest.raises(IRError, match="it takes 3 slots"):
         Rotation(slots=2, reads=(1, 0, 2), writes=(2,))
+
+
+def test_two_barriers_a_tile_let_one_slot_do():
+    """Between them it is read, past both, or before the next round's, written; with one it takes two slots."""
+    rotation = Rotation(slots=1, reads=(0,), writes=(1,), meetings=2)
+    sides = range(3)
+    assert rotation.side_of_writes(1) == 0 or rotation.side_of_writes(1) == 2
+    assert [rotation.reads_may_stand(0, side) for side in sides].count(True) == 1
+    with pytest.raises(IRError, match="it takes 2 slots"):
+        Rotation(slots=1, reads=(0,), writes=(1,))
+    with pytest.raises(IRError, match="place them by hand"):
+        Meeting(rotation=rotation)

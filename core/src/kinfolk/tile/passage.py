@@ -66,13 +66,14 @@ def check_passage(
 
     `distances` are those of the slots' values, `tiles` how many tiles a round moves on, so many groups of waves being
     at it, each a tile and a barrier behind the one before. Raises IRError for an access that no barrier parts from one
-    it must not meet, for barriers that are not one a tile, for one to a place that is no slot's, and for barriers,
-    waits and stagings in a branch or a loop of the round.
+    it must not meet, for another number of barriers a tile than the rotation's, for one to a place that is no slot's,
+    and for barriers, waits and stagings in a branch or a loop of the round.
     """
     events = list(_events(distances, operations))
     met = sum(event.kind == "barrier" for event in events)
-    if met != tiles:
-        raise IRError(f"the waves meet {met} times in a round of {tiles} tiles, they must once a tile")
+    if met != tiles * rotation.meetings:
+        times = "once" if rotation.meetings == 1 else f"{rotation.meetings} times"
+        raise IRError(f"the waves meet {met} times in a round of {tiles} tiles, they must {times} a tile")
     _set_waits(events, tiles, rotation.slots)
     _check(_accessed(events, tiles, rotation.slots), rotation.slots, tiles)
 

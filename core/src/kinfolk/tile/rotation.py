@@ -1,25 +1,27 @@
 """Tiles that take turns in the slots of a ring: on which side of a round's barrier each access to them may stand.
 
-Tile t lies in slot t mod `slots`, and the waves meet once a tile. What happens between two barriers happens at one
-*time*. An access to the tile `distance` ahead of the round's own, on some side of the round's barrier, happens
-`side - distance` after the time at which the round's own tile is met first. The rules are two: a tile is written before
-it is read, and read before the slot's next tile is written, `slots` later; each with a barrier between.
+Tile t lies in slot t mod `slots`, and the waves meet once a tile, or as often as `meetings` says. What happens between
+two barriers happens at one *time*. An access to the tile `distance` ahead of the round's own, past `side` of the
+round's barriers, happens `side - distance * meetings` after the time at which the round's own tile is met first. The
+rules are two: a tile is written before it is read, and read before the slot's next tile is written, `slots` later; each
+with a barrier between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 
 from kinfolk.errors import IRError
 
-Side = Literal[0, 1]
+Side = int
+"""How many of a round's barriers an access stands behind."""
 BEFORE: Final[Side] = 0
 PAST: Final[Side] = 1
-SIDES: Final[tuple[Side, Side]] = (BEFORE, PAST)
+SIDES: Final[tuple[Side, ...]] = (BEFORE, PAST)
 Sides = TypeVar("Sides", Side, frozenset[Side])
 
 
@@ -41,13 +43,16 @@ class Rotation:
     """What a round does with the tiles of a ring, by how many tiles ahead of its own: `reads` and `writes`.
 
     `direct`: tiles come to workgroup memory by themselves, and a wait before the barrier sees them there; a write is
-    then the asking for it. Raises IRError where no barrier keeps the accesses apart, naming the slots that would do.
+    then the asking for it. With `meetings` 2 a round has two barriers, which a schedule places itself: one slot is then
+    enough for a tile that is read between them. Raises IRError where no barrier keeps the accesses apart, naming the
+    slots that would do.
     """
 
     slots: int
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     direct: bool = False
+    meetings: int = 1
 
     def __attrs_post_init__(self) -> None:
         if next(self._choices(self.slots), None) is None:
@@ -72,14 +77,18 @@ class Rotation:
         return _named(self.choice.writes, distance, "writes")
 
     def _choices(self, slots: int) -> Iterator[Choice]:
-        for sides in product(SIDES, repeat=len(self.writes)):
-            times = [side - distance for side, distance in zip(sides, self.writes, strict=True)]
+        every = range(self.meetings + 1)
+        turn = slots * self.meetings
+        for sides in product(every, repeat=len(self.writes)):
+            times = [side - distance * self.meetings for side, distance in zip(sides, self.writes, strict=True)]
             first, last = min(times, default=0), max(times, default=0)
             reads: dict[int, frozenset[Side]] = {
-                distance: frozenset(side for side in SIDES if not times or last < side - distance < first + slots)
+                distance: frozenset(
+                    side for side in every if not times or last < side - distance * self.meetings < first + turn
+                )
                 for distance in self.reads
             }
-            if last < first + slots and all(reads.values()):
+            if last < first + turn and all(reads.values()):
                 yield Choice(dict(zip(self.writes, sides, strict=True)), reads)
 
 

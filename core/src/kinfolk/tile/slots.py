@@ -34,6 +34,8 @@ class Slots:
 
     def after(self, slot: Value) -> Value:
         """Return the slot after one."""
+        if self.count == 2:
+            return (self.begin + self.last) - slot
         return arithmetic.select(slot.eq(self.last), self.begin, slot + self.elements)
 
     def before(self, slot: Value) -> Value:

@@ -86,6 +86,10 @@ class Meeting:
     units_after: int | None = None
     place: str = ""
 
+    def __attrs_post_init__(self) -> None:
+        if self.rotation.meetings != 1:
+            raise IRError(f"a round places one barrier, the rotation has {self.rotation.meetings}: place them by hand")
+
     def build(self) -> None:
         """Wait for the tiles that come directly, and meet. `round_of` tells the wait what may stay on its way."""
         if self.rotation.direct:

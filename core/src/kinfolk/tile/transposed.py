@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from kinfolk.errors import IRError
 from kinfolk.ir.builder import op_in_role
@@ -19,6 +20,9 @@ from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import Table, per_lane
 from kinfolk.tile.transpose import transpose_16_bit
 from kinfolk.tile.workgroup_tile import WorkgroupTile
+
+ColumnOrder = tuple[Table, tuple[tuple[int, int, int], ...]]
+"""Per lane the first column of a window; (columns further, fragment, slot) in column order."""
 
 
 @attrs.frozen(eq=False)
@@ -98,7 +102,7 @@ class TransposedOperand:
             return transpose_16_bit(rows)
         return [joined(rows)]
 
-    def columns_of_result(self) -> tuple[Table, tuple[tuple[int, int, int], ...]]:
+    def columns_of_result(self) -> ColumnOrder:
         """Return where the product's rows lie in a window: per lane the first column, and (columns further, fragment,
         slot) in column order.
 
@@ -111,17 +115,22 @@ class TransposedOperand:
         else:
             turns = _taking_turns(rows, self.width)
             columns = np.stack([turns + fragment * _TURN for fragment in fragments], axis=-1)
-        columns = columns.reshape(len(rows), -1)
-        first = columns.min(axis=1)
-        place = columns - first[:, None]
-        if not np.all(place == place[0]) or len(set(place[0].tolist())) != place.shape[1]:
-            raise IRError(
-                f"the lanes of {self.atom.m}x{self.atom.n}x{self.atom.k} do not hold the rows of the product alike"
-            )
-        order = np.argsort(place[0])
-        return first, tuple(
-            (int(place[0, index]), int(index) % self.width, int(index) // self.width) for index in order
-        )
+        return column_order(columns, self.atom)
+
+
+def column_order(columns: npt.NDArray[np.int64], atom: Matrix) -> ColumnOrder:
+    """Return the first column of each lane and the order of the others, from [wave_size, slots, fragments] of them.
+
+    Raises IRError where lanes do not hold their columns alike.
+    """
+    count = columns.shape[2]
+    columns = columns.reshape(len(columns), -1)
+    first = columns.min(axis=1)
+    place = columns - first[:, None]
+    if not np.all(place == place[0]) or len(set(place[0].tolist())) != place.shape[1]:
+        raise IRError(f"the lanes of {atom.m}x{atom.n}x{atom.k} do not hold the rows of the product alike")
+    order = np.argsort(place[0])
+    return first, tuple((int(place[0, index]), int(index) % count, int(index) // count) for index in order)
 
 
 _TURN: Final = 8

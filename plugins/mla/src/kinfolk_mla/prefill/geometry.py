@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
@@ -13,10 +13,10 @@ from kinfolk.ir.value import Value
 from kinfolk.matrix import Atom
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.narrow import narrow
-from kinfolk.tile.transposed import TransposedOperand
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
+    from kinfolk.tile.transposed import ColumnOrder
     from kinfolk_mla.prefill.spec import MlaProjectedSpec
 
 FRAGMENTS = 4
@@ -60,10 +60,18 @@ class Geometry:
         return self.spec.atom // self.spec.part
 
 
+class HasColumns(Protocol):
+    """An operand of which the product's rows are columns of a tensor."""
+
+    def columns_of_result(self) -> ColumnOrder:
+        """Return where they lie, as `TransposedOperand` says it."""
+        ...
+
+
 def store_columns(
     view: Value,
     row: Value,
-    operand: TransposedOperand,
+    operand: HasColumns,
     element: ScalarType,
     accumulators: Sequence[Value],
     factor: Value | None = None,

@@ -22,7 +22,6 @@ from kinfolk_mla.decode.limits import (
 from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec, MlaProjectedSpec
 
 HEAD_WIDTH: Final = 128
-BLOCK: Final = MlaProjectedSpec.block
 DEPTHS: Final = (8, 16)
 """How much the atoms of `MlaProjectedSpec.atom` rows and columns contract at once, where an arch has them."""
 
@@ -46,9 +45,9 @@ def _counted(name: str, condition: Expr, because: str, remedy: str) -> Limit:
     return Limit(f"mla.prefill.{name}", "cannot", name, condition, because=because, remedy=remedy)
 
 
-def _blocks_fit(name: str) -> Expr:
-    blocks = ceil_div(field(name), BLOCK)
-    return all_of(blocks <= MlaProjectedSpec.most_blocks, blocks <= fact("max_grid_y"))
+def _blocks(name: str, kind: type[MlaProjectedSpec], what: str, remedy: str) -> Limit:
+    fits = all_of(field(name) <= MlaProjectedSpec.most_keys, ceil_div(field(name), kind.block) <= fact("max_grid_y"))
+    return _counted(name, fits, f"blocks of {kind.block} {what} are an axis of the grid", remedy)
 
 
 CAPABILITY: Final = (
@@ -91,12 +90,8 @@ CAPABILITY: Final = (
         remedy="Ask for 0 or 1.",
     ),
     _counted("num_seqs", field("num_seqs") <= fact("max_grid_z"), "sequences are the grid's last axis", "Split it."),
-    _counted(
-        "max_seqlen_q", _blocks_fit("max_seqlen_q"), f"blocks of {BLOCK} queries are an axis of the grid", "Split them."
-    ),
-    _counted(
-        "max_seqlen_k", _blocks_fit("max_seqlen_k"), f"blocks of {BLOCK} keys are an axis of the grid", "Shorten them."
-    ),
+    _blocks("max_seqlen_q", MlaPrefillSpec, "queries", "Split them."),
+    _blocks("max_seqlen_k", MlaExpandSpec, "keys", "Shorten them."),
     _counted("total_q", field("total_q") <= MAX_I32, "rows of the query are counted in 32 bits", "Split the batch."),
     _counted("num_pages", field("num_pages") <= MAX_I32, "page ids are 32-bit", "Divide the cache."),
 )
@@ -187,9 +182,10 @@ SPEC_LIMITS: Final[Mapping[type[MlaProjectedSpec], tuple[Limit, ...]]] = {
         *_SHARED,
         _single("rope_width", ROPE_WIDTH),
         _workgroup_memory(
-            "workgroups_per_cu",
-            (field("head_width") * 2 + field("rope_width") + _PADDING * 2) * MlaProjectedSpec.atom,
-            field("workgroups_per_cu"),
+            "key_slots",
+            (field("head_width") + field("rope_width") + _PADDING) * field("tile_keys") * field("key_slots")
+            + field("head_width") * (field("tile_keys") + _PADDING) * MlaPrefillSpec.value_slots,
+            MlaPrefillSpec.workgroups_per_cu,
         ),
     ),
 }

@@ -15,7 +15,7 @@ from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk.remark import Remark
 from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, ROPE_WIDTH
 from kinfolk_mla.decode.plan import BINDINGS, CONTENTS, OUTPUTS, PAGE_SHIFT
-from kinfolk_mla.prefill.limits import BLOCK, CAPABILITY, HEAD_WIDTH
+from kinfolk_mla.prefill.limits import CAPABILITY, HEAD_WIDTH
 from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec
 
 if TYPE_CHECKING:
@@ -38,18 +38,43 @@ def expand_spec() -> MlaExpandSpec:
 class Schedule:
     """The fields of the attention kernel's spec that say how, not what."""
 
+    tile_keys: int
+    key_slots: int
+    reads_together: int
     key_read_ahead: int
     value_read_ahead: int
     fence_every: int
-    workgroups_per_cu: int
+    weights_after: int
+    units_after_barrier: int
 
 
 SCHEDULES: Final[tuple[tuple[str | None, Schedule], ...]] = (
     (
         "transpose_read_16",
-        Schedule(key_read_ahead=4, value_read_ahead=4, fence_every=1, workgroups_per_cu=2),
+        Schedule(
+            tile_keys=64,
+            key_slots=2,
+            reads_together=2,
+            key_read_ahead=2,
+            value_read_ahead=4,
+            fence_every=1,
+            weights_after=3,
+            units_after_barrier=4,
+        ),
     ),
-    (None, Schedule(key_read_ahead=4, value_read_ahead=2, fence_every=1, workgroups_per_cu=2)),
+    (
+        None,
+        Schedule(
+            tile_keys=64,
+            key_slots=1,
+            reads_together=1,
+            key_read_ahead=3,
+            value_read_ahead=3,
+            fence_every=1,
+            weights_after=4,
+            units_after_barrier=3,
+        ),
+    ),
 )
 """By the role that an arch must have an op in; the last holds everywhere."""
 
@@ -122,11 +147,11 @@ def _group(number: int, expand: MlaExpandSpec, attend: MlaPrefillSpec, wave_size
         Argument("first_head", "i32", minimum(first, field("num_heads"))),
         Argument("group_heads", "i32", GROUP_HEADS),
     )
-    query_blocks = ceil_div(field("max_seqlen_q"), BLOCK)
+    query_blocks = ceil_div(field("max_seqlen_q"), MlaPrefillSpec.block)
     return (
         Launch(
             spec=expand,
-            grid=(heads, ceil_div(field("max_seqlen_k"), BLOCK), field("num_seqs")),
+            grid=(heads, ceil_div(field("max_seqlen_k"), MlaExpandSpec.block), field("num_seqs")),
             block=expand.waves * wave_size,
             arguments=(*_pointers(expand), *shared),
             condition=heads > 0,

@@ -13,7 +13,6 @@ from kinfolk.ir.value import Value
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import Table, per_lane
-from kinfolk.tile.transposed import TransposedOperand
 from kinfolk_mla.prefill.batch import Sequence, bounded, wide
 from kinfolk_mla.prefill.geometry import store_columns
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from kinfolk_mla.prefill.attend import Arguments
     from kinfolk_mla.prefill.spec import MlaPrefillSpec
+    from kinfolk_mla.prefill.values import Values
 
 
 @attrs.frozen(eq=False)
@@ -55,17 +55,16 @@ class Queries:
         """Return how many keys the workgroup's last query sees, so that no other sees more."""
         return self._seen_by_last(self.workgroup_first, self.spec.block)
 
-    def seen_by_wave(self) -> Value:
-        """Return how many keys the wave's last query sees; 0 where the wave has none."""
-        seen = self._seen_by_last(self.first, self.spec.atom)
-        return lanes.uniform(arithmetic.select(self.first < self.sequence.queries, seen, constant(0, I32)))
+    def seen_by_all(self) -> Value:
+        """Return how many keys every query of the workgroup sees."""
+        return self._seen(self.workgroup_first + 1)
 
     def _seen_by_last(self, first: Value, count: int) -> Value:
         return self._seen(arithmetic.smin(first + count, self.sequence.queries))
 
     def _seen(self, number: Value) -> Value:
         """Return how many keys a sequence's first `number` queries see."""
-        causal = arithmetic.smax(number + self.ahead, constant(0, I32))
+        causal = arithmetic.smin(arithmetic.smax(number + self.ahead, constant(0, I32)), self.sequence.length)
         return arithmetic.select(self.arguments.causal.eq(1), causal, self.sequence.length)
 
     def seen_by_lane(self) -> Value:
@@ -85,7 +84,7 @@ class Queries:
         width = contraction.width
         return [memory.view_load(view, start + read * width, count=width) for read in range(contraction.reads)]
 
-    def store(self, operand: TransposedOperand, output: Many[Value], inverse: Value, lse: Value) -> None:
+    def store(self, operand: Values, output: Many[Value], inverse: Value, lse: Value) -> None:
         """Write the rows of `out` and `lse` of the queries that exist."""
         spec, geometry = self.spec, self.sequence.geometry
         view, row = self._rows(self.arguments.out, spec.head_width)

@@ -23,7 +23,8 @@ Singles = npt.NDArray[np.float32]
 MANY: Final = 2**31 - 1
 """As many as the request allows."""
 SHORT: Final = ((MANY, 70), (17, 80))
-CLIMB: Final = 200
+LONG: Final = 330
+"""Keys of which some tiles need no mask, whatever the queries, as far as these are few."""
 FEW_HEADS: Final = 1
 """How many heads have the scenarios that are not about where heads lie, the one thing in which heads differ."""
 
@@ -58,15 +59,16 @@ def prefill_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
     """Return the scenarios of a request of projected queries; none of another."""
     if request.absorbed_query:
         return ()
-    ragged = ((0, 20), (MANY, 33), (1, 32), (5, 0), (30, 17), (33, 65))
+    ragged = ((0, 20), (MANY, 33), (1, 32), (5, 0), (30, 17), (33, 65), (20, 290))
+    named = ((MANY, LONG), (17, 80))
     return (
         _scenario(request, "whole", "one sequence, as long as may be", ((MANY, MANY),), all_heads=True),
         _scenario(request, "ragged", "prefixes, one query, none, no keys, fewer keys than queries", ragged),
         _scenario(request, "empty", "no sequence has keys", ((MANY, 0), (2, 0))),
-        _scenario(request, "climb", "one key of a tile lifts half of the maxima by far", ((MANY, CLIMB),), _climbing),
+        _scenario(request, "climb", "one key of a tile lifts half of the maxima by far", ((MANY, LONG),), _climbing),
         _scenario(request, "extreme", "finite scores of 1e30 and 1e38 of both signs", SHORT, _extreme),
         _scenario(request, "one_sign", "values of one sign a column, weights of many sizes", SHORT[:1], _one_sign),
-        _scenario(request, "bad_pages", "page ids of -1, num_pages and more in slots in use", SHORT, spoil=misnamed),
+        _scenario(request, "bad_pages", "page ids of -1, num_pages and more in slots in use", named, spoil=misnamed),
         _scenario(
             request,
             "strange_offsets",
@@ -88,10 +90,10 @@ def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
             num_seqs=2,
             total_q=60,
             max_seqlen_q=40,
-            max_seqlen_k=130,
+            max_seqlen_k=LONG,
             absorbed_query=False,
             page_size=32,
-            num_pages=10,
+            num_pages=24,
             dtype="bf16",
             kv_dtype="bf16",
             causal=True,

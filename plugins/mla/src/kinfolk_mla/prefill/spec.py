@@ -10,6 +10,7 @@ from kinfolk.fields import ExactInt, OneOf
 from kinfolk.ir.types import F32, I32, SCALARS, PointerType
 from kinfolk.parameters import Parameter
 from kinfolk.spec import LoopWork, Spec
+from kinfolk.tile.rotation import Rotation
 from kinfolk_mla.request import FLOAT_TYPES
 
 
@@ -31,8 +32,10 @@ class MlaProjectedSpec(Spec):
     row_padding_bytes: ClassVar[int] = 16
     most_shift: ClassVar[int] = 3
     most_heads: ClassVar[int] = 2**10
-    most_blocks: ClassVar[int] = 2**16 - 1
-    """How many tiles of keys, or blocks of queries, a sequence may have: the grid counts them."""
+    most_keys: ClassVar[int] = 2**23 - 2**9
+    """How many keys, or queries, a sequence may have: a head's keys are a view of less than 2^31 bytes, which tiles
+    that are asked for ahead leave behind by less than 2^9 rows.
+    """
     block: ClassVar[int] = 128
     """Keys, or queries, of a workgroup."""
 
@@ -40,9 +43,9 @@ class MlaProjectedSpec(Spec):
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
 
     @property
-    def most_keys(self) -> int:
-        """How many keys, or queries, a sequence may have."""
-        return self.most_blocks * self.block
+    def most_blocks(self) -> int:
+        """How many blocks of keys, or queries, a sequence may have: the grid counts them."""
+        return self.most_keys // self.block
 
     def shared_parameters(self) -> tuple[Parameter, ...]:
         """Return what both kernels take last.
@@ -105,15 +108,50 @@ class MlaPrefillSpec(MlaProjectedSpec):
     """The kernel that attends over expanded keys and values, and over the rotated keys that all heads share.
 
     A workgroup has `block` queries of one head and sequence, a wave `atom` of them, and walks its keys in tiles of
-    `atom`. The schedule: how many units before their use keys and values are read, after how many units of the first
-    product the order is fenced, and for how many workgroups per compute unit registers are budgeted.
+    `tile_keys`. The schedule: how many tiles of keys have a place in workgroup memory (of values two have), how many
+    units before their use keys and values are read, after how many units of the first product the order is fenced, and
+    how many pairs of weights are formed during the second product.
     """
 
+    waves: ClassVar[int] = 8
+    block: ClassVar[int] = 256
+    value_slots: ClassVar[int] = 2
+    workgroups_per_cu: ClassVar[int] = 1
+
     rope_width: int = attrs.field(validator=ExactInt(minimum=64, step=64))
+    tile_keys: int = attrs.field(validator=ExactInt(minimum=64, maximum=64, step=64))
+    key_slots: int = attrs.field(validator=ExactInt(minimum=1, maximum=2))
+    reads_together: int = attrs.field(validator=ExactInt(minimum=1, maximum=2))
     key_read_ahead: int = attrs.field(validator=ExactInt(minimum=1, maximum=8))
     value_read_ahead: int = attrs.field(validator=ExactInt(minimum=1, maximum=8))
     fence_every: int = attrs.field(validator=ExactInt(minimum=0, maximum=8))
-    workgroups_per_cu: int = attrs.field(validator=ExactInt(maximum=4))
+    weights_after: int = attrs.field(validator=ExactInt(minimum=1, maximum=12))
+    units_after_barrier: int = attrs.field(validator=ExactInt(minimum=0, maximum=15))
+
+    @property
+    def tile_parts(self) -> int:
+        """How many parts of pages a tile has."""
+        return self.tile_keys // self.part
+
+    @property
+    def key_rotation(self) -> Rotation:
+        """What happens to the tiles of keys."""
+        return self._rotation(self.key_slots)
+
+    @property
+    def value_rotation(self) -> Rotation:
+        """What happens to the tiles of values."""
+        return self._rotation(self.value_slots)
+
+    @property
+    def meeting(self) -> Rotation:
+        """What the second product's barrier parts; the one before it, where there is one, does for a slot more."""
+        slots = self.value_slots + (self.key_slots == 1)
+        return Rotation(slots=slots, reads=(0, 1), writes=(1,))
+
+    def _rotation(self, slots: int) -> Rotation:
+        """With one slot for keys, the waves meet once more, between their being read and being written."""
+        return Rotation(slots=slots, reads=(0, 1), writes=(1,), meetings=2 if self.key_slots == 1 else 1)
 
     @property
     def key_width(self) -> int:
@@ -121,8 +159,8 @@ class MlaPrefillSpec(MlaProjectedSpec):
         return self.head_width + self.rope_width
 
     def work_per_round(self) -> LoopWork:
-        """Return the keys of a tile, for one head of as many tokens as a workgroup has queries."""
-        return LoopWork(tokens=self.atom, heads=self.block)
+        """Return the keys of two tiles, for one head of as many tokens as a workgroup has queries."""
+        return LoopWork(tokens=2 * self.tile_keys, heads=self.block)
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
@@ -143,6 +181,7 @@ class MlaPrefillSpec(MlaProjectedSpec):
             Parameter(name="cu_seqlens_q", type=ids, alignment=4),
             Parameter(name="cu_seqlens_k", type=ids, alignment=4),
             Parameter(name="block_table", type=ids, alignment=4),
+            Parameter(name="status", type=ids, alignment=4),
             Parameter(name="out", type=data, access="write", alignment=16),
             Parameter(name="lse", type=PointerType(F32), access="write", alignment=4),
             Parameter(name="scale", type=F32),

@@ -1,4 +1,4 @@
-"""The tile of keys and values in workgroup memory: what is expanded, and the rotated part of keys from the cache."""
+"""The tiles of keys and values in workgroup memory: what is expanded, and the rotated part of keys from the cache."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from kinfolk.ir.ops import arithmetic, lanes
+from kinfolk.ir.builder import constant
+from kinfolk.ir.ops import lanes
+from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.paging import Page, PageTable
+from kinfolk.tile.slots import Slots
 from kinfolk.tile.staging import Staging
+from kinfolk.tile.timeline import Job
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_mla.prefill.batch import Sequence
+from kinfolk_mla.prefill.values import STAGED, Values
 
 if TYPE_CHECKING:
     from kinfolk_mla.prefill.attend import Arguments
@@ -21,31 +26,35 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False)
 class Tiles:
-    """`keys` has rows of expanded columns, then rotated ones, `values` expanded rows.
+    """`keys` is a ring of rows of expanded columns, then rotated ones; `values` have one of their own.
 
-    All waves stage expanded rows; of the parts of pages in a tile each has its share of the waves for rotated rows.
+    All waves stage expanded rows, from `views` of a head's keys and values; the rotated rows of each part of a page
+    that a tile has, `own` for this wave, are staged by its share of the waves.
     """
 
     spec: MlaPrefillSpec
     arguments: Arguments
-    sequence: Sequence
     pages: PageTable
     keys: WorkgroupTile
-    values: WorkgroupTile
-    stagings: tuple[Staging, Staging, Staging]
-    sources: tuple[Value, Value, Value]
-    targets: tuple[Value, Value, Value]
+    key_slots: Slots
+    values: Values
+    views: tuple[Value, Value]
+    own: Value
+    stagings: tuple[Staging, Staging]
+    sources: tuple[Value, Value]
+    targets: tuple[Value, Value]
 
     @classmethod
-    def of(cls, spec: MlaPrefillSpec, arguments: Arguments, sequence: Sequence) -> Tiles:
-        """Reserve the tiles and find this thread's part of them."""
-        geometry = sequence.geometry
-        keys = WorkgroupTile.allocate(geometry.element, spec.atom, spec.key_width, geometry.padding)
-        values = WorkgroupTile.allocate(geometry.element, spec.atom, spec.head_width, geometry.padding)
+    def of(cls, spec: MlaPrefillSpec, arguments: Arguments, sequence: Sequence, values: Values) -> Tiles:
+        """Reserve the ring of keys and find this thread's part of a tile."""
+        geometry, zero = sequence.geometry, constant(0, I32)
+        keys = WorkgroupTile.allocate(
+            geometry.element, spec.key_slots * spec.tile_keys, spec.key_width, geometry.padding
+        )
 
-        def staging(tile: WorkgroupTile, rows: int, first: int, columns: int, waves: int) -> Staging:
+        def staging(rows: int, first: int, columns: int, waves: int) -> Staging:
             return Staging.of(
-                tile,
+                keys,
                 rows=rows,
                 first_column=first,
                 columns=columns,
@@ -54,61 +63,83 @@ class Tiles:
                 max_width=geometry.vector,
             )
 
-        nope = staging(keys, spec.atom, 0, spec.head_width, spec.waves)
-        value = staging(values, spec.atom, 0, spec.head_width, spec.waves)
-        share = spec.waves // geometry.parts
-        rope = staging(keys, spec.part, spec.head_width, spec.rope_width, share)
+        share = spec.waves // spec.tile_parts
+        nope = staging(spec.tile_keys, 0, spec.head_width, spec.waves)
+        rope = staging(spec.part, spec.head_width, spec.rope_width, share)
         wave, lane = lanes.wave_id(), lanes.lane_id()
-        source = nope.source(wave, lane)
-        rope_source = rope.source(wave % share, lane)
+        source, rope_source = nope.source(wave, lane), rope.source(wave % share, lane)
         below = wave // share * (spec.part * keys.pitch)
         return cls(
             spec,
             arguments,
-            sequence,
             sequence.pages(),
             keys,
+            Slots(begin=zero, count=spec.key_slots, elements=spec.tile_keys * keys.pitch),
             values,
-            (nope, value, rope),
-            (source, source, rope_source),
-            (nope.target(source), value.target(source), rope.target(rope_source) + below),
+            (sequence.rows(0, zero, spec.most_keys), sequence.rows(1, zero, spec.most_keys)),
+            wave // share,
+            (nope, rope),
+            (source, rope_source),
+            (nope.target(source), rope.target(rope_source) + below),
         )
 
     @property
-    def _parts(self) -> int:
-        return self.sequence.geometry.parts
+    def key_pieces(self) -> int:
+        """How many vectors of a tile of keys this thread carries."""
+        return sum(staging.pieces for staging in self.stagings)
 
-    def lookup(self, tile: Value) -> list[Value]:
-        """Return the page ids of a tile's parts."""
-        return [self.pages.lookup(part) for part in self._places(tile)]
+    def lookup(self, tile: Value) -> Value:
+        """Return the page id of this wave's part of a tile."""
+        return self.pages.lookup(tile * self.spec.tile_parts + self.own)
 
-    def resolve(self, identifiers: Many[Value], tile: Value) -> list[Page]:
-        """Return the parts of pages that a tile's keys lie in."""
-        places = self._places(tile)
-        return [self.pages.resolve(each, place) for each, place in zip(identifiers, places, strict=True)]
+    def resolve(self, identifier: Value, tile: Value) -> Page:
+        """Return the part of a page that this wave's part of a tile is."""
+        return self.pages.resolve(identifier, tile * self.spec.tile_parts + self.own)
 
-    def _places(self, tile: Value) -> list[Value]:
-        first = tile * self._parts
-        return [first + part if part else first for part in range(self._parts)]
+    def lookup_all(self, tile: Value) -> list[Value]:
+        """Return the page ids of all parts of a tile."""
+        return [self.pages.lookup(part) for part in self._parts(tile)]
 
-    def load(self, pages: Many[Page], tile: Value) -> tuple[list[Value], list[Value], list[Value]]:
-        """Issue this thread's loads of a tile."""
-        spec, first = self.spec, tile * self.spec.atom
-        nope, value, rope = self.stagings
-        part, chosen = lanes.wave_id() // (spec.waves // self._parts), pages[0]
-        for number, page in enumerate(pages[1:], start=1):
-            here = part.eq(number)
-            chosen = Page(
-                arithmetic.select(here, page.identifier, chosen.identifier),
-                arithmetic.select(here, page.rows, chosen.rows),
-            )
-        return (
-            nope.load(self.sequence.rows(0, first, spec.atom), self.sources[0]),
-            value.load(self.sequence.rows(1, first, spec.atom), self.sources[1]),
-            rope.load(chosen.view(self.arguments.k_rope, spec.rope_width, spec.part), self.sources[2]),
-        )
+    def rows_of_all(self, identifiers: Many[Value], tile: Value) -> list[Value]:
+        """Return how many valid rows each part of a tile has."""
+        parts = self._parts(tile)
+        return [self.pages.resolve(each, part).rows for each, part in zip(identifiers, parts, strict=True)]
 
-    def store(self, loaded: tuple[list[Value], list[Value], list[Value]]) -> None:
-        """Write what was loaded; every reader of the tile before is past a barrier."""
-        for staging, target, pieces in zip(self.stagings, self.targets, loaded, strict=True):
-            staging.store(target, pieces)
+    def _parts(self, tile: Value) -> list[Value]:
+        first = tile * self.spec.tile_parts
+        return [first + part if part else first for part in range(self.spec.tile_parts)]
+
+    def key_loads(self, page: Page, tile: Value, loaded: list[Value]) -> list[Job]:
+        """Return the jobs that issue this thread's loads of a tile of keys, `page` being its part of it."""
+        (nope, rope), spec = self.stagings, self.spec
+
+        def load(piece: int) -> Job:
+            return lambda: loaded.append(nope.load_piece(self.views[0], self.sources[0] + self.first(tile), piece))
+
+        def load_rope(piece: int) -> Job:
+            def job() -> None:
+                view = page.view(self.arguments.k_rope, spec.rope_width, spec.part)
+                loaded.append(rope.load_piece(view, self.sources[1], piece))
+
+            return job
+
+        return [*map(load, range(nope.pieces)), *map(load_rope, range(rope.pieces))]
+
+    def key_stores(self, slot: Value, loaded: Many[Value]) -> list[Job]:
+        """Return the jobs that write a tile of keys to a slot."""
+        order = [(number, piece) for number, staging in enumerate(self.stagings) for piece in range(staging.pieces)]
+
+        def store(index: int) -> Job:
+            number, piece = order[index]
+            staging, target = self.stagings[number], self.targets[number]
+            return lambda: staging.store_piece(target + slot, piece, loaded[index], scope=STAGED)
+
+        return [store(index) for index in range(len(order))]
+
+    def value_loads(self, tile: Value, loaded: list[Value]) -> list[Job]:
+        """Return the jobs that issue this thread's loads of a tile of values."""
+        return self.values.loads(self.views[1], self.first(tile), loaded)
+
+    def first(self, tile: Value) -> Value:
+        """Return the first element of a tile among the expanded elements of a head."""
+        return tile * (self.spec.tile_keys * self.spec.head_width)
