@@ -65,7 +65,10 @@ class OnlineSoftmax:
 
     def raise_maximum(self, state: RowState, tile_maximum: Value) -> tuple[RowState, Value]:
         """Return the state under the larger maximum, and the factor by which everything accumulated shrinks."""
-        maximum = arithmetic.fmax(state.maximum, tile_maximum)
+        return self.under(state, arithmetic.fmax(state.maximum, tile_maximum))
+
+    def under(self, state: RowState, maximum: Value) -> tuple[RowState, Value]:
+        """Return the state under a maximum not below its own, and the factor as `raise_maximum` has it."""
         factor = arithmetic.exp2((state.maximum - maximum) * self.scale_log2)
         return RowState(maximum, state.total * factor), factor
 

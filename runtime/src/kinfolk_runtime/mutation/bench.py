@@ -12,6 +12,7 @@ from kinfolk.analysis import analyse
 from kinfolk.dispatch import selections
 from kinfolk.errors import BindError, IRError, KinfolkError
 from kinfolk.ir.verify import verify
+from kinfolk.testing.mutation import always_taken
 from kinfolk_runtime.artifact import Artifact, CompiledKernel
 from kinfolk_runtime.binder import bind
 from kinfolk_runtime.compilation import compile as compile_plan
@@ -104,6 +105,8 @@ class Bench:
     _entries: Entries = attrs.field(factory=Entries)
     _prepared: list[Prepared] = attrs.field(factory=list[Prepared])
     _tariffs: dict[Kernel, Tariff] = attrs.field(factory=dict[Any, Tariff])
+    _taken: dict[str, Kernel | None] = attrs.field(factory=dict[str, Any])
+    _right_without: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
 
     @classmethod
     def of(cls, composition: Composition, request: Request, flavor: str) -> Bench:
@@ -221,6 +224,35 @@ class Bench:
             if counted is not None and known is not None:
                 works.append((each.name, after.work(counted), before.work(known)))
         return Run(None, works)
+
+    def without_short_cuts(self, spec: Spec, kernel: Kernel) -> Kill | None:
+        """Return what notices a kernel in the scenarios where none of its short cuts is taken.
+
+        Raises OriginalFails where its original does not pass so: then what is marked as a short cut is none.
+        """
+        changed, original = always_taken(kernel), self._without_short_cuts(spec)
+        if changed is None or original is None:
+            return None
+        for each in self.scenarios():
+            if (spec.identity(), each.name) not in self._right_without:
+                kill = self._run(each, with_kernel(each.artifact, spec, original), each.simulator)
+                if kill is not None:
+                    raise OriginalFails(
+                        f"{original.name}: a branch that is marked cold and writes nothing may be taken at any time, "
+                        f"but with all of them taken it fails ({kill.scenario}: {kill.message} [{kill.by}])"
+                    )
+                self._right_without.add((spec.identity(), each.name))
+            kill = self._run(each, with_kernel(each.artifact, spec, changed), each.simulator)
+            if kill is not None:
+                return attrs.evolve(kill, scenario=f"{kill.scenario}, cold branches taken")
+        return None
+
+    def _without_short_cuts(self, spec: Spec) -> Kernel | None:
+        identity = spec.identity()
+        if identity not in self._taken:
+            [kernel] = {id(k.kernel): k.kernel for k in self.artifact.kernels if k.spec.identity() == identity}.values()
+            self._taken[identity] = always_taken(kernel)
+        return self._taken[identity]
 
     def _tariff(self, kernel: Kernel) -> Tariff:
         if kernel not in self._tariffs:

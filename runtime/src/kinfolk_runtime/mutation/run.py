@@ -17,6 +17,7 @@ from kinfolk.errors import KinfolkError
 from kinfolk.flavor import DEFAULT_FLAVOR, flavor_named
 from kinfolk.ir.text import kernel_digest
 from kinfolk.testing.mutation import OPERATORS, Mutant, MutantClass, Operator, mutant_classes, sample
+from kinfolk.testing.mutation.exchanges import same_lanes_meet
 from kinfolk.testing.mutation.exhaustive import same_for_all
 from kinfolk.testing.mutation.spread import dies_out
 from kinfolk_runtime.artifact import CompiledKernel
@@ -255,11 +256,14 @@ class _Run:
         )
         if outcome.kill is not None:
             return outcome
-        shown = same_for_all(mutant, subject.values) or dies_out(mutant, subject.values)
+        shown = same_lanes_meet(mutant) or same_for_all(mutant, subject.values) or dies_out(mutant, subject.values)
         if shown:
             return attrs.evolve(outcome, status="equivalent", proof=shown)
         run = subject.bench.run(subject.compiled.spec, kernel)
         kill = run.kill or subject.bench.analysed(subject.compiled.spec, kernel)
+        if kill is not None:
+            return attrs.evolve(outcome, kill=kill)
+        kill = subject.bench.without_short_cuts(subject.compiled.spec, kernel)
         if kill is not None:
             return attrs.evolve(outcome, kill=kill)
         shown = proof(mutant, kernel, subject.compiled, subject.bench.composition)

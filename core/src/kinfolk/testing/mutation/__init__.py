@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kinfolk.testing.mutation.cold import always_taken
 from kinfolk.testing.mutation.mutant import Mutant, MutantClass, Site, mutant_classes, sample
 from kinfolk.testing.mutation.operators import OPERATORS, Change, Operator
 from kinfolk.testing.mutation.rewrite import Edit, Place, rewritten
@@ -15,6 +16,7 @@ __all__ = [
     "Operator",
     "Place",
     "Site",
+    "always_taken",
     "mutant_classes",
     "rewritten",
     "sample",

@@ -83,8 +83,7 @@ class Place:
 
 @attrs.frozen(eq=False)
 class _Copy:
-    target: Operation
-    edit: Edit
+    edits: Mapping[Operation, Edit]
     values: dict[Value, Value] = attrs.field(factory=dict[Value, Value])
 
     def region(self, region: Region) -> Region:
@@ -92,9 +91,10 @@ class _Copy:
         self.values.update(zip(region.arguments, copied.arguments, strict=True))
         for op in region.operations:
             regions = tuple(self.region(inner) for inner in op.regions)
-            if op is self.target:
+            edit = self.edits.get(op)
+            if edit is not None:
                 place = Place(op, regions, self.values)
-                results = self.edit(place)
+                results = edit(place)
                 copied.operations += place.operations
             else:
                 operands = tuple(self.values[operand] for operand in op.operands)
@@ -111,8 +111,11 @@ def rewritten(kernel: Kernel, target: Operation, edit: Edit) -> Kernel:
 
     Raises IRError where what is built does not fit, and ValueError where `target` is no operation of the kernel.
     """
-    copy = _Copy(target, edit)
-    body = copy.region(kernel.body)
     if target not in kernel.walk():
         raise ValueError(f"{target.name} at {target.location} is no operation of {kernel.name}")
-    return attrs.evolve(kernel, body=body)
+    return all_rewritten(kernel, {target: edit})
+
+
+def all_rewritten(kernel: Kernel, edits: Mapping[Operation, Edit]) -> Kernel:
+    """Return a copy of `kernel` with each of `edits` in the place of its operation, as `rewritten` has one."""
+    return attrs.evolve(kernel, body=_Copy(edits).region(kernel.body))

@@ -16,7 +16,7 @@ from kinfolk.analysis.transfer import MAY_WRAP, exact
 from kinfolk.analysis.values import Values
 from kinfolk.errors import KinfolkError
 from kinfolk.ir.meaning import Control, LaneFunction, MemoryAccess, ScheduleMarker
-from kinfolk.ir.ops import arithmetic, convert, vector
+from kinfolk.ir.ops import CORE_OPS, arithmetic, convert, vector
 from kinfolk.ir.types import ScalarType, VectorType, ViewType
 from kinfolk.ir.value import Operation, Region, Value
 from kinfolk.testing.mutation.exhaustive import constants_of
@@ -35,7 +35,23 @@ _PIECEWISE: Final = (
     vector.constant,
 )
 """Of one number that is not constant, each is that number or constant between the places where the order changes."""
-_FOLLOWED: Final = (*_PIECEWISE, arithmetic.add, arithmetic.mul, arithmetic.icmp, convert.trunc)
+_FOLLOWED: Final = (
+    *_PIECEWISE,
+    arithmetic.add,
+    arithmetic.mul,
+    arithmetic.icmp,
+    arithmetic.sdiv,
+    arithmetic.srem,
+    arithmetic.udiv,
+    arithmetic.urem,
+    arithmetic.shl,
+    arithmetic.lshr,
+    arithmetic.ashr,
+    arithmetic.xor,
+    CORE_OPS["core.and"],
+    CORE_OPS["core.or"],
+    convert.trunc,
+)
 """Ops whose sets follow from those of their operands alone."""
 
 

@@ -13,8 +13,8 @@ from kinfolk.testing.mutation.operators.declare import (
     Operator,
     Surroundings,
     dropped,
-    is_cold,
     is_control,
+    is_short_cut,
     operand_replaced,
     operands_swapped,
     plus,
@@ -68,7 +68,7 @@ def _conditions(op: Operation, around: Surroundings) -> Iterator[Change]:
 def _guards(op: Operation, around: Surroundings) -> Iterator[Change]:
     if not is_control(op, "if"):
         return
-    if not is_cold(op):  # which may be taken at any time
+    if not is_short_cut(op):  # which may be taken at any time
         yield Change("its first side is always taken", operand_replaced(0, lambda place, _: place.bits(1, I1)))
     yield Change("its first side is never taken", operand_replaced(0, lambda place, _: place.bits(0, I1)))
 

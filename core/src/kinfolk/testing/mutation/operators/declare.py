@@ -31,7 +31,7 @@ class Change:
 class Surroundings:
     """A kernel, and for each of its operations the region in which it stands and its place there.
 
-    `rare` are the operations that decide nothing but whether a cold branch is taken.
+    `rare` are the operations that decide nothing but whether a short cut is taken.
     """
 
     kernel: Kernel
@@ -48,7 +48,7 @@ class Surroundings:
             for number, op in enumerate(region.operations):
                 places[op] = (region, number)
                 regions += op.regions
-        return cls(kernel, places, _deciding_cold_branches(kernel))
+        return cls(kernel, places, _deciding_short_cuts(kernel))
 
     def before(self, op: Operation) -> Iterator[Operation]:
         """Yield the operations before `op` in its region, the nearest first."""
@@ -56,12 +56,16 @@ class Surroundings:
         return reversed(region.operations[:number])
 
 
-def is_cold(op: Operation) -> bool:
-    """Whether an operation is a branch whose first side is rarely taken: the other one is a short cut past it."""
-    return is_control(op, "if") and op.attributes.get("cold") is True
+def is_short_cut(op: Operation) -> bool:
+    """Whether an operation is a branch whose first side is rarely taken, and writes nothing: the other is a short cut
+    past it, and it may be taken at any time.
+    """
+    if not is_control(op, "if") or op.attributes.get("cold") is not True:
+        return False
+    return not any({"writes", "barrier"} & each.definition.effects for each in op.regions[0].walk())
 
 
-def _deciding_cold_branches(kernel: Kernel) -> frozenset[Operation]:
+def _deciding_short_cuts(kernel: Kernel) -> frozenset[Operation]:
     ops = list(kernel.walk())
     users: dict[Value, list[Operation]] = {}
     for op in ops:
@@ -72,7 +76,7 @@ def _deciding_cold_branches(kernel: Kernel) -> frozenset[Operation]:
         if op.regions or not op.results or {"writes", "barrier"} & op.definition.effects:
             continue
         using = [user for value in op.results for user in users.get(value, ())]
-        if using and all(user in found or is_cold(user) for user in using):
+        if using and all(user in found or is_short_cut(user) for user in using):
             found.add(op)
     return frozenset(found)
 
@@ -84,7 +88,7 @@ Changes = Callable[[Operation, Surroundings], Iterator[Change]]
 class Operator:
     """A kind of mistake. `changes` yields each way of making it at an operation, none where it does not apply.
 
-    One that is `marginal` only moves where a line is drawn. That a cold branch is taken a little more or less often
+    One that is `marginal` only moves where a line is drawn. That a short cut is taken a little more or less often
     is no mistake but a choice between two right ways: a marginal operator leaves alone what decides nothing else.
     """
 

@@ -84,11 +84,11 @@ class RowWalk:
         return RowState(*self._each(step, (begin.maximum, begin.total)))
 
     def store(self, state: RowState, inverse: Value, target: Row) -> None:
-        """Walk the row again and store its weights, normalised."""
+        """Walk the row again and store its weights, normalised; those of columns past the row go nowhere."""
 
         def step(start: Value, carried: tuple[Value, ...]) -> tuple[()]:
             columns = self.columns(start)
-            _, weights = self.softmax.weights(state, self.scores(columns))
+            _, weights = self.softmax.weights(state, [self.row.load(column) for column in columns])
             for column, weight in zip(columns, weights, strict=True):
                 target.store(column, weight * inverse)
             return ()
@@ -121,12 +121,12 @@ def exchanged(partials: WorkgroupTile, softmax: OnlineSoftmax, state: RowState) 
         partials.store(place, total, 1, column=1)
         return ()
 
-    control.if_else(lanes.lane_id().eq(0), leave)
+    control.if_else(lanes.lane_id() < 1, leave)
     control.barrier()
     start = constant(0, I32)
     waves = [RowState(*(partials.load(start, 1, row=wave, column=c) for c in (0, 1))) for wave in range(partials.rows)]
     maximum = in_lane([wave.maximum for wave in waves], arithmetic.fmax)
-    scaled = [softmax.raise_maximum(wave, maximum)[0] for wave in waves]
+    scaled = [softmax.under(wave, maximum)[0] for wave in waves]
     return RowState(maximum, in_lane([wave.total for wave in scaled], arithmetic.fadd))
 
 
@@ -137,4 +137,4 @@ def store_once(pointer: Value, value: Value) -> None:
         memory.store(pointer, value)
         return ()
 
-    control.if_else(lanes.thread_id().eq(0), store)
+    control.if_else(lanes.thread_id() < 1, store)

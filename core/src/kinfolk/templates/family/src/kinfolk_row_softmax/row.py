@@ -16,24 +16,26 @@ class Row:
     """`columns` elements of a row: reads outside give 0, writes outside vanish.
 
     A view begins and ends at whole words, a row of 16-bit elements need not: `shift` elements of the first word belong
-    to the row before, and what lies outside the row is sent to the end of the view, `size`.
+    to the row before, and what lies outside the row is sent to the end of the view, `size`. Of words there is neither.
     """
 
     view: Value
     element: ScalarType
-    shift: Value
     columns: Value
-    size: Value
+    shift: Value | None = None
+    size: Value | None = None
 
     @classmethod
     def of(cls, matrix: Value, first: Value, columns: Value) -> Row:
         """Return the row that begins at element `first` (i64) of a matrix; both counts are equal on all lanes."""
         element = element_type(matrix.type)
-        per_word = max(1, WORD_BYTES // element.bytes)
+        per_word = WORD_BYTES // element.bytes
+        if per_word == 1:
+            return cls(memory.bound(memory.offset(matrix, first), columns), element, columns)
         shift = convert.trunc(first & (per_word - 1), to=I32)
         size = (shift + columns + (per_word - 1)) // per_word * per_word
         begin = memory.offset(matrix, first - convert.sext(shift, to=I64))
-        return cls(memory.bound(begin, size), element, shift, columns, size)
+        return cls(memory.bound(begin, size), element, columns, shift, size)
 
     def holds(self, column: Value) -> Value:
         """Whether a column, 0 or more, lies in the row."""
@@ -50,4 +52,6 @@ class Row:
         memory.view_store(self.view, self._index(column), rounded)
 
     def _index(self, column: Value) -> Value:
+        if self.shift is None or self.size is None:
+            return column
         return arithmetic.select(self.holds(column), column + self.shift, self.size)

@@ -41,6 +41,7 @@ def row_softmax_scenarios(request: RowSoftmaxRequest) -> tuple[Scenario, ...]:
         _scenario(request, "short", "fewer columns than lanes: most lanes, and waves, have none", 7),
         _scenario(request, "peaked", "nearly all weight on the last column", 700, _peaked),
         _scenario(request, "rising", "every step raises the maximum", 2 * BLOCK + 5, _rising),
+        _scenario(request, "spikes", "one score of a row, late, far above the others", 2 * BLOCK, _spiked),
         _scenario(request, "constant", "equal scores, far from 0", 333, _constant),
         _scenario(request, "extreme", "the largest finite scores of both signs", 300, _extreme),
         _scenario(request, "no_rows", "nothing to do", 100, rows=0),
@@ -93,6 +94,11 @@ def _peaked(scores: npt.NDArray[np.float32], largest: float) -> None:
 
 def _rising(scores: npt.NDArray[np.float32], largest: float) -> None:
     scores += np.abs(scores).max() * np.linspace(-20.0, 20.0, scores.shape[1], dtype=np.float32)
+
+
+def _spiked(scores: npt.NDArray[np.float32], largest: float) -> None:
+    for row, place in enumerate(range(BLOCK + BLOCK // 10, 2 * BLOCK, BLOCK // ROWS)[: len(scores)]):
+        scores[row, place] = np.abs(scores).max() * 60.0
 
 
 def _constant(scores: npt.NDArray[np.float32], largest: float) -> None:
