@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import attrs
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -106,6 +107,61 @@ class MachineFunction:
     figures: Mapping[str, int] = attrs.field(factory=dict[str, int])
 
 
+class AccessError(Exception):  # never leaves an executor: it becomes a fault of the kernel
+    """Some addresses of an access hold nothing: `wrong` says which, `why` what is missing."""
+
+    def __init__(
+        self, kind: Literal["memory", "uninitialised", "alignment"], why: str, wrong: npt.NDArray[Any]
+    ) -> None:
+        super().__init__(why)
+        self.kind: Literal["memory", "uninitialised", "alignment"] = kind
+        self.why = why
+        self.wrong = wrong
+
+
+class MachineMemory(Protocol):
+    """Memory by address, as running machine code reaches it.
+
+    `unit` is 1, 2 or 4 bytes, addresses (uint64) are multiples of it, values unsigned integers of it. Both raise
+    AccessError for bytes outside of every allocation, and for reads of those that nothing has written.
+    """
+
+    def read(self, addresses: npt.NDArray[Any], unit: int) -> npt.NDArray[Any]:
+        """Return the units at addresses, in their shape."""
+        ...
+
+    def write(self, addresses: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+        """Write units, one after the other where addresses are equal."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Executed:
+    """What a launch of machine code ran: instructions of waves by name, those that work on lanes, matrix products."""
+
+    instructions: int
+    lane_operations: int
+    products: int
+    seconds: float
+    by_name: Mapping[str, int]
+
+
+class Executable(Protocol):
+    """A kernel of a code object that can be run on this host."""
+
+    @property
+    def unmodelled(self) -> tuple[str, ...]:
+        """Instructions of it that are not modelled; a wave that comes to one stops."""
+        ...
+
+    def run(self, grid: tuple[int, int, int], block: int, arguments: int, memory: MachineMemory) -> Executed:
+        """Run every workgroup of `grid`, of `block` items along one axis, on the argument block at an address.
+
+        Raises a SimulationError for the first instruction that breaks a rule of the machine.
+        """
+        ...
+
+
 @attrs.frozen(kw_only=True)
 class Machine:
     """How machine code of an arch is read.
@@ -114,6 +170,7 @@ class Machine:
     `read(data, disassembly, given, arch)` returns its kernels: of assembly text, whose disassembly is None, or of an
     object with what `llvm-objdump -d` says of it. `given` are figures that stand in place of those in the file.
     `spare_registers(figures, arch)` returns how many more registers a wave could take before fewer waves fit.
+    `load(object, symbol, arch)` returns a kernel of a code object that can be run; None where that is not declared.
     Its scheduling model in LLVM counts `clocks_per_cycle` clocks as one cycle; a wave is on one of `simds` units.
     """
 
@@ -123,3 +180,4 @@ class Machine:
     target: Callable[[bytes], str | None]
     read: Callable[[bytes, str | None, Mapping[str, int], Arch], tuple[MachineFunction, ...]]
     spare_registers: Callable[[Mapping[str, int], Arch], int]
+    load: Callable[[bytes, str, Arch], Executable] | None = None

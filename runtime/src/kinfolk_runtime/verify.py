@@ -274,8 +274,10 @@ def _race(error: Exception) -> object:
 
 
 def unwritten_findings(bound: Bound) -> Iterator[Finding]:
-    """Yield a finding per output with elements that no launch wrote, where the simulator looks for them."""
-    if not isinstance(bound.executor, Simulator) or "initialisation" not in bound.executor.sanitize:
+    """Yield a finding per output with elements that no launch wrote, where the executor looks for them."""
+    ran = bound.executor
+    looks = "initialisation" in ran.sanitize if isinstance(ran, Simulator) else getattr(ran, "marks_writes", False)
+    if not looks:
         return
     for name, left in bound.unwritten().items():
         elements = f"{left.count} of {bound.tensors[name].array.size} elements"

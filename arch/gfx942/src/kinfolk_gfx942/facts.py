@@ -60,5 +60,6 @@ FACTS: Final[dict[str, Fact]] = {
     "has_transpose_reads": False,  # [llvm] no ds_read_tr
     "has_bf16_conversion": False,  # [llvm] f32 to bf16 takes about five instructions a value
     "async_lds_bytes": 4,  # [llvm] widest load from global to workgroup memory; 12 and 16 abort the compiler
+    "matrix_result_states": 3,  # [llvm] wait states past its passes until a matrix result may be touched
     "microcode_formats": "cdna3",  # [isa]
 }

@@ -60,5 +60,6 @@ FACTS: Final[dict[str, Fact]] = {
     "has_transpose_reads": True,  # [llvm] ds_read_b64_tr_b16, ds_read_b64_tr_b8
     "has_bf16_conversion": True,  # [llvm] v_cvt_pk_bf16_f32
     "async_lds_bytes": 16,  # [llvm] widest load from global to workgroup memory
+    "matrix_result_states": 4,  # [llvm] wait states past its passes until a matrix result may be touched
     "microcode_formats": "cdna3",  # [isa] and additions to them
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from kinfolk.machine import Block, Instruction, Machine, MachineFunction
+from kinfolk.machine import Block, Executable, Instruction, Machine, MachineFunction
 from kinfolk_amdgcn.machine import assembly, costs, objects
 from kinfolk_amdgcn.machine.listing import Line, Listing, cut
 from kinfolk_amdgcn.machine.operands import instruction
@@ -27,7 +27,15 @@ def machine(simds: int) -> Machine:
         target=target,
         read=read,
         spare_registers=spare_registers,
+        load=load,
     )
+
+
+def load(data: bytes, symbol: str, arch: Arch) -> Executable:
+    """Return a kernel of a code object that can be run; see `kinfolk_amdgcn.isa`."""
+    from kinfolk_amdgcn.isa.executable import executable
+
+    return executable(data, symbol, arch)
 
 
 def target(data: bytes) -> str | None:

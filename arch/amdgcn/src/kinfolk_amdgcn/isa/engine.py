@@ -1,0 +1,249 @@
+"""Launches of machine code: batches of workgroups in lockstep, waves that part and meet again, barriers, findings."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Final
+
+import attrs
+import numpy as np
+
+from kinfolk.machine import MachineMemory as Memory
+from kinfolk_amdgcn.isa.fault import MachineFault, Stop
+from kinfolk_amdgcn.isa.hazards import check_matrix_results
+from kinfolk_amdgcn.isa.kernel_object import KernelObject
+from kinfolk_amdgcn.isa.local_memory import LocalMemory
+from kinfolk_amdgcn.isa.program import Program, check_modes
+from kinfolk_amdgcn.isa.registers import initial_registers, register_names
+from kinfolk_amdgcn.isa.waves import LANES, Array, Batch, Waves
+
+Grid = tuple[int, int, int]
+WAVES_AT_ONCE: Final = 32
+"""About so many waves run in lockstep: more cost less per wave, until their registers leave the host's caches."""
+POISON: Final = 0x7FA5A5A5
+"""What registers and workgroup memory hold before they are written; as f32 a signalling NaN."""
+MOST_STEPS: Final = 1 << 24
+"""How many instructions a wave may run; one more is taken for a loop that never ends."""
+
+
+@attrs.define
+class Counts:
+    """What launches ran: instructions of waves, those of them that work on lanes, products of matrix instructions."""
+
+    instructions: int = 0
+    lane_instructions: int = 0
+    products: int = 0
+    seconds: float = 0.0
+    by_name: Counter[str] = attrs.field(factory=Counter[str])
+
+    @property
+    def lane_operations(self) -> int:
+        """Instructions of lanes, each times the lanes of a wave; a matrix instruction counts as one."""
+        return self.lane_instructions * LANES
+
+
+class Launch:
+    """One launch of a program; `run` runs every workgroup of the grid in its order."""
+
+    def __init__(
+        self, program: Program, grid: Grid, block: int, arguments: int, memory: Memory, extra_states: int
+    ) -> None:
+        """`arguments` is the argument block's address, `extra_states` what matrix results take past their passes."""
+        check_modes(program.kernel)
+        self.program, self.grid, self.block = program, grid, block
+        self.arguments, self.memory, self.extra_states = arguments, memory, extra_states
+        self.waves = -(-block // LANES)
+        self.counts = Counts()
+        self._ran = [0] * len(program.steps)
+
+    @property
+    def kernel(self) -> KernelObject:
+        """The kernel that runs."""
+        return self.program.kernel
+
+    def run(self) -> None:
+        """Run all workgroups; raise MachineFault for the first that breaks a rule."""
+        began = time.perf_counter()
+        total = self.grid[0] * self.grid[1] * self.grid[2]
+        at_once = max(1, WAVES_AT_ONCE // self.waves)
+        with np.errstate(all="ignore"):
+            for first in range(0, total, at_once):
+                self._run_batch(np.arange(first, min(total, first + at_once)))
+        self._count()
+        self.counts.seconds = time.perf_counter() - began
+
+    def place(self, number: int) -> Grid:
+        """Return where in the grid a workgroup is."""
+        x, y, _ = self.grid
+        return number % x, number // x % y, number // (x * y)
+
+    def _count(self) -> None:
+        for step, ran in zip(self.program.steps, self._ran, strict=True):
+            self.counts.instructions += ran
+            self.counts.lane_instructions += ran if step.lanes else 0
+            self.counts.products += ran * step.multiplies
+            self.counts.by_name[step.name] += ran
+
+    def _run_batch(self, workgroups: Array) -> None:
+        groups = len(workgroups)
+        local = LocalMemory(groups, self.waves, self.kernel.local_bytes, self.program.marked, POISON)
+        batch = Batch(local, self.memory)
+        group, number = np.repeat(np.arange(groups), self.waves), np.tile(np.arange(self.waves), groups)
+        waves = Waves.fresh(batch, self.program.registers.rows, group, number, POISON)
+        places = np.array([self.place(int(each)) for each in workgroups])
+        initial_registers(self, waves, places)
+        _Run(self, waves, workgroups).to_end()
+
+
+class _Run:
+    """The waves of one batch: those that can go on, by place, and those that stand at a barrier."""
+
+    def __init__(self, launch: Launch, waves: Waves, workgroups: Array) -> None:
+        self._launch, self._workgroups = launch, workgroups
+        self._ready: list[Waves] = [waves]
+        self._held: list[Waves] = []
+        self._alive = np.full(len(workgroups), launch.waves)
+
+    def to_end(self) -> None:
+        """Run until every wave has ended: always those furthest back, so that waves which parted meet again."""
+        steps = 0
+        while self._ready or self._held:
+            if not self._ready:
+                self._release()
+                continue
+            self._ready.sort(key=lambda each: each.pc)
+            waves = self._ready.pop(0)
+            waves = self._met(waves)
+            others = min((each.pc for each in self._ready), default=len(self._launch.program.steps))
+            steps += self._go(waves, others)
+            if steps > MOST_STEPS:
+                raise MachineFault(
+                    f"waves ran {MOST_STEPS} instructions and have not ended", kind="limit", kernel=self._name
+                )
+
+    @property
+    def _name(self) -> str:
+        return self._launch.kernel.symbol
+
+    def _met(self, waves: Waves) -> Waves:
+        """Return waves together with all others at their place that they can go on with."""
+        for other in [each for each in self._ready if each.pc == waves.pc]:
+            if waves.joins(other):
+                self._ready.remove(other)
+                waves = waves.joined(other)
+        return waves
+
+    def _go(self, w: Waves, others: int) -> int:
+        """Run waves until they part, end, wait at a barrier, or come to where others stand; return how many steps."""
+        steps, ran = self._launch.program.steps, self._launch._ran  # pyright: ignore[reportPrivateUsage]
+        extra, pc, began = self._launch.extra_states, w.pc, 0
+        try:
+            while True:
+                step = steps[pc]
+                if w.pending and w.pending & step.touches:
+                    self._refuse_outstanding(w, pc)
+                if w.undefined and w.undefined & (step.reads | step.accumulates):
+                    self._refuse_undefined(w, pc)
+                if w.matrix_results:
+                    check_matrix_results(w, step, extra)
+                step.run(w)
+                ran[pc] += w.count
+                began += 1
+                w.states += step.states
+                if w.undefined:
+                    w.undefined &= ~step.writes
+                    w.written |= step.writes
+                if step.matrix:
+                    w.matrix_results.append((step.writes, w.states, step.matrix + extra))
+                if not step.flow:
+                    pc += 1
+                elif step.flow == "branch":
+                    taken = np.ones(w.count, np.bool_) if step.taken is None else np.asarray(step.taken(w))
+                    if taken.all():
+                        pc = step.target
+                    elif not taken.any():
+                        pc += 1
+                    else:
+                        self._part(w, taken, pc, step.target)
+                        return began
+                else:
+                    w.pc = pc + 1
+                    self._stop_or_end(w, step.flow)
+                    return began
+                if pc >= others:
+                    w.pc = pc
+                    self._ready.append(w)
+                    return began
+        except Stop as stop:
+            raise self._fault(w, pc, stop) from None
+
+    def _part(self, w: Waves, taken: Array, pc: int, target: int) -> None:
+        for chosen, place in ((taken, target), (~taken, pc + 1)):
+            part = w.part(chosen)
+            part.pc = place
+            self._ready.append(part)
+
+    def _stop_or_end(self, w: Waves, flow: str) -> None:
+        if flow == "barrier":
+            self._held.append(w)
+            return
+        np.subtract.at(self._alive, w.group, 1)
+
+    def _release(self) -> None:
+        """Let go on the waves of every workgroup whose living waves all stand at a barrier."""
+        at_barrier = np.zeros(len(self._workgroups), np.int64)
+        for w in self._held:
+            np.add.at(at_barrier, w.group, 1)
+        met = (at_barrier == self._alive) & (self._alive > 0)
+        if not met.any():
+            w = self._held[0]
+            where = self._launch.place(int(self._workgroups[w.group[0]]))
+            raise MachineFault(
+                "waves wait at a barrier that others do not reach",
+                kind="sync",
+                kernel=self._name,
+                workgroup=where,
+                wave=int(w.number[0]),
+            )
+        arrived: list[Waves] = []
+        held: list[Waves] = []
+        for w in self._held:
+            here = met[w.group]
+            arrived += [w] if here.all() else [w.part(here)] if here.any() else []
+            held += [] if here.all() else [w] if not here.any() else [w.part(~here)]
+        arrived[0].batch.local.barrier(np.flatnonzero(met), arrived)
+        self._held = held
+        self._ready += arrived
+
+    def _refuse_outstanding(self, w: Waves, pc: int) -> None:
+        """Stop where registers are touched that loads still write; a later load of their order may write them."""
+        step = self._launch.program.steps[pc]
+        before = {"vector": w.local_loads, "local": w.vector_loads}.get(step.queue)
+        others = w.pending if before is None else 0
+        for each in before or ():
+            others |= each.registers
+        early = w.pending & (step.reads | step.accumulates) | others & step.writes
+        if early:
+            names = register_names(early, self._launch.program.registers)
+            raise Stop("outstanding", f"touches {names}, which a load is still writing: nothing waits for it")
+
+    def _refuse_undefined(self, w: Waves, pc: int) -> None:
+        step = self._launch.program.steps[pc]
+        wanted = step.reads | step.accumulates
+        wave, mask = next((number, mask) for number, mask in enumerate(w.undefined_now()) if mask & wanted)
+        names = register_names(mask & wanted, self._launch.program.registers)
+        raise Stop("uninitialised", f"reads {names}, which nothing has written", wave)
+
+    def _fault(self, w: Waves, pc: int, stop: Stop) -> MachineFault:
+        step, wave = self._launch.program.steps[pc], 0 if stop.wave is None else stop.wave
+        return MachineFault(
+            stop.what,
+            kind=stop.kind,
+            kernel=self._name,
+            instruction=step.text,
+            offset=step.offset,
+            workgroup=self._launch.place(int(self._workgroups[w.group[wave]])),
+            wave=int(w.number[wave]),
+            lanes=stop.lanes,
+        )

@@ -1,0 +1,151 @@
+"""Workgroup memory of a batch of workgroups, with who read and wrote each unit of it since the last barrier.
+
+Source of the rules: LLVM, "Memory Model gfx942": a wave sees what another wrote after that one waited for its write and
+both met at a barrier.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from kinfolk_amdgcn.isa.fault import Stop
+from kinfolk_amdgcn.isa.waves import LANES, Array, Outstanding, Waves
+
+NOBODY: Final = 0
+
+
+class LocalMemory:
+    """`size` bytes for each of `groups` workgroups of `waves` waves; `unit` bytes are marked at once."""
+
+    def __init__(self, groups: int, waves: int, size: int, unit: int, poison: int) -> None:
+        self.groups, self.waves, self.unit = groups, waves, unit
+        self.size = -(-size // 16) * 16
+        self.limit = size
+        self.bytes = np.full(groups * self.size // 4, poison, np.uint32).view(np.uint8)
+        self.units = self.size // unit
+        self.written = np.zeros(groups * self.units, np.bool_)
+        self.staging = np.zeros(groups * self.units, np.bool_)
+        self.writer = np.zeros(groups * self.units, np.uint8)
+        self.readers = np.zeros((waves, groups * self.units), np.bool_)
+
+    def places(self, w: Waves, address: Array, size: int, align: int) -> Array:
+        """Return the byte of the batch's memory that each lane's address is, -1 for lanes that are not live.
+
+        Stops at an address outside the workgroup's memory or no multiple of `align`.
+        """
+        wide = np.broadcast_to(address, w.live.shape).astype(np.int64)
+        wrong = wide + size > self.limit
+        if not w.all_live:
+            wrong &= w.live
+        if wrong.any():
+            raise _stop("memory", f"reaches past the {self.limit} bytes of the workgroup's memory", wrong, wide)
+        if align > 1:
+            wrong = wide % align != 0
+            if not w.all_live:
+                wrong &= w.live
+            if wrong.any():
+                raise _stop("alignment", f"is at an address that is no multiple of {align}", wrong, wide)
+        placed = wide + (w.group * self.size)[:, None]
+        return placed if w.all_live else np.where(w.live, placed, -1)
+
+    def units_of(self, places: Array, size: int) -> Array:
+        """Return the units [waves, lanes, units] of accesses of so many bytes; -1 where a lane has none."""
+        first = places // self.unit
+        count = max(1, size // self.unit)
+        units = first[..., None] + np.arange(count)
+        return units if places.min(initial=0) >= 0 else np.where(places[..., None] < 0, -1, units)
+
+    def check_read(self, w: Waves, units: Array) -> None:
+        """Stop where units were never written, are being staged, or were written by another wave since the barrier."""
+        flat = np.maximum(units, 0)
+        dead = units < 0
+        never: Array = ~(self.written[flat] | dead)
+        if never.any():
+            raise _stop("uninitialised", "reads workgroup memory that was never written", np.any(never, axis=-1), None)
+        self._check_staging(flat, dead, "reads")
+        writer = self.writer[flat]
+        foreign = (writer != NOBODY) & (writer != (w.number + 1)[:, None, None]) & ~dead
+        if foreign.any():
+            raise _race("reads", "wrote", foreign, writer)
+
+    def mark_read(self, w: Waves, units: Array) -> None:
+        """Note that waves read units."""
+        number = np.broadcast_to(w.number[:, None, None], units.shape)
+        if units.min() >= 0:
+            self.readers[number, units] = True
+        else:
+            there = units >= 0
+            self.readers[number[there], units[there]] = True
+
+    def check_write(self, w: Waves, units: Array) -> None:
+        """Stop where units are being staged, or another wave read or wrote them since the barrier."""
+        flat, dead = np.maximum(units, 0), units < 0
+        self._check_staging(flat, dead, "writes")
+        writer = self.writer[flat]
+        foreign = (writer != NOBODY) & (writer != (w.number + 1)[:, None, None]) & ~dead
+        if foreign.any():
+            raise _race("writes", "wrote", foreign, writer)
+        for step in range(1, self.waves):
+            other = (w.number + step) % self.waves
+            read = self.readers[other[:, None, None], flat] & ~dead
+            if read.any():
+                raise _race("writes", "read", read, np.broadcast_to((other + 1)[:, None, None], read.shape))
+
+    def mark_write(self, w: Waves, units: Array) -> None:
+        """Note that waves wrote units; stop where two of them wrote one at the same time."""
+        there = units >= 0
+        number = np.broadcast_to((w.number + 1)[:, None, None], units.shape).astype(np.uint8)
+        whole = bool(there.all())
+        flat, owner = (units, number) if whole else (units[there], number[there])
+        self.writer[flat] = owner
+        self.written[flat] = True
+        if (self.writer[flat] != owner).any():
+            raise Stop("race", "is run by two waves that write the same workgroup memory with no barrier between them")
+
+    def stage(self, units: Array) -> None:
+        """Note that units are on their way from memory."""
+        self.staging[units[units >= 0]] = True
+
+    def settle(self, access: Outstanding) -> None:
+        """Note that what an access wrote without passing registers is there."""
+        if access.staged is not None:
+            self.staging[access.staged[access.staged >= 0]] = False
+
+    def barrier(self, groups: Array, arrived: list[Waves]) -> None:
+        """Forget who read and wrote in workgroups whose waves met, but for their accesses that are still going on."""
+        writer, readers = self.writer.reshape(self.groups, -1), self.readers.reshape(self.waves, self.groups, -1)
+        writer[groups] = NOBODY
+        readers[:, groups] = False
+        for w in arrived:
+            for access in (*w.local_loads, *w.vector_loads):
+                for units in (access.writes, access.staged):
+                    if units is not None:
+                        self.mark_write(w, units)
+                if access.reads is not None:
+                    self.mark_read(w, access.reads)
+
+    def _check_staging(self, flat: Array, dead: Array, verb: str) -> None:
+        staged: Array = self.staging[flat] & ~dead
+        if staged.any():
+            what = f"{verb} workgroup memory that a load is still writing: its wave has not waited for it"
+            raise _stop("outstanding", what, np.any(staged, axis=-1), None)
+
+
+def _stop(kind: str, what: str, wrong: Array, address: Array | None) -> Stop:
+    wave, lane = (int(axis[0]) for axis in np.nonzero(wrong))
+    lanes = np.flatnonzero(wrong[wave])
+    at = f" (address {int(address[wave, lane]):#x})" if address is not None else ""
+    return Stop(kind, f"{what}{at}", wave, lanes.tolist())  # pyright: ignore[reportArgumentType]
+
+
+def _race(verb: str, other_verb: str, wrong: Array, owner: Array) -> Stop:
+    wave, lane, unit = (int(axis[0]) for axis in np.nonzero(wrong))
+    lanes = np.flatnonzero(wrong[wave].any(axis=-1)).tolist()
+    other = int(owner[wave, lane, unit]) - 1
+    what = f"{verb} workgroup memory that wave {other} {other_verb} with no wait and barrier between them"
+    return Stop("race", what, wave, lanes)
+
+
+__all__ = ["LANES", "LocalMemory"]

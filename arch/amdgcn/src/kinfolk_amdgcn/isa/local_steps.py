@@ -1,0 +1,265 @@
+"""Instructions of workgroup memory, and those of its unit that only move values between lanes, as steps.
+
+Source: "AMD Instinct MI300 Instruction Set Architecture", DS instructions; for the transposing reads its successor for
+CDNA4, lane map as Triton's chooseDotDsReadB64TrLayout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from kinfolk_amdgcn.isa.declare import Declared, Table
+from kinfolk_amdgcn.isa.fault import Stop
+from kinfolk_amdgcn.isa.operands import rows_mask
+from kinfolk_amdgcn.isa.step import Given, Run, Step
+from kinfolk_amdgcn.isa.vector_steps import EXEC_MASK
+from kinfolk_amdgcn.isa.waves import LANES, Array, Outstanding, Waves
+
+LOCAL: Final = Table()
+ROW: Final = 16
+
+
+def _declare_all() -> None:
+    def add(name: str, opcode: int, **facts: Any) -> None:
+        LOCAL.add(Declared(name=name, format="DS", opcode=opcode, kind="local", facts=facts))
+
+    sizes = {"b32": 4, "b64": 8, "b96": 12, "b128": 16}
+    for bits, opcode in (("b32", 13), ("b64", 77), ("b96", 222), ("b128", 223)):
+        add(f"ds_write_{bits}", opcode, action=_write, size=sizes[bits])
+    for bits, opcode in (("b32", 54), ("b64", 118), ("b96", 254), ("b128", 255)):
+        add(f"ds_read_{bits}", opcode, action=_read, size=sizes[bits])
+    for action, verb, base in ((_write, "write", (14, 78)), (_read, "read", (55, 119))):
+        for bits, opcode in zip(("b32", "b64"), base, strict=True):
+            size = sizes[bits]
+            add(f"ds_{verb}2_{bits}", opcode, action=action, size=size, scale=size)
+            add(f"ds_{verb}2st64_{bits}", opcode + 1, action=action, size=size, scale=64 * size)
+    for name, opcode, size, signed in (("i8", 57, 1, True), ("u8", 58, 1, False), ("i16", 59, 2, True)):
+        add(f"ds_read_{name}", opcode, action=_read_part, size=size, signed=signed)
+    add("ds_read_u16", 60, action=_read_part, size=2, signed=False)
+    add("ds_write_b8", 30, action=_write_part, size=1)
+    add("ds_write_b16", 31, action=_write_part, size=2)
+    add("ds_read_b64_tr_b8", 226, action=_read_transposed, size=8, bits=8)
+    add("ds_read_b64_tr_b16", 227, action=_read_transposed, size=8, bits=16)
+    add("ds_bpermute_b32", 63, action=_permute, size=4)
+    add("ds_swizzle_b32", 61, action=_swizzle, size=4)
+
+
+def local_step(given: Given) -> Step:
+    """Return the step of an instruction of workgroup memory."""
+    if given.field("gds"):
+        raise Stop("unsupported", "is of global data share, which is not modelled")
+    action: Callable[[Given], Step] = given.declared.facts["action"]
+    return action(given)
+
+
+def part_bytes(given: Given) -> int:
+    """Return the bytes of a single access, of instructions that touch memory; 4 for others."""
+    return min(4, int(given.declared.facts["size"]))
+
+
+def _step(given: Given, run: Run, reads: int, writes: int) -> Step:
+    name = given.declared.name
+    return Step(
+        name=name,
+        text=name,
+        offset=given.encoded.offset,
+        run=run,
+        reads=reads | EXEC_MASK,
+        writes=writes,
+        lanes=True,
+        queue="local",
+    )
+
+
+def _row(given: Given, name: str, width: int) -> int:
+    return given.registers.row(given.field(name), bool(given.field("acc")), width)
+
+
+def _address(given: Given) -> int:
+    return given.registers.row(given.field("vaddr"), False)
+
+
+def _offsets(given: Given) -> tuple[int, ...]:
+    scale = given.declared.facts.get("scale")
+    if scale is None:
+        return (given.field("offset0") | given.field("offset1") << 8,)
+    return given.field("offset0") * scale, given.field("offset1") * scale
+
+
+def _aligned(size: int) -> int:
+    return 16 if size == 12 else size
+
+
+def _read(given: Given) -> Step:
+    size, offsets, address = given.declared.facts["size"], _offsets(given), _address(given)
+    width = size // 4
+    row = _row(given, "vdst", width * len(offsets))
+    registers = rows_mask(row, width * len(offsets))
+
+    def run(w: Waves) -> None:
+        local = w.batch.local
+        seen: list[Array] = []
+        words = local.bytes.view(np.uint32)
+        base = w.v[address].astype(np.int64)
+        found: list[Array] = []
+        for offset in offsets:
+            places = local.places(w, base + offset, size, _aligned(size))
+            units = local.units_of(places, size)
+            local.check_read(w, units)
+            local.mark_read(w, units)
+            seen.append(units)
+            index = np.maximum(places, 0) // 4
+            found.extend(words[index + part] for part in range(width))
+        for part, data in enumerate(found):
+            w.put(row + part, data)
+        reads = seen[0] if len(seen) == 1 else np.concatenate(seen, axis=-1)
+        w.load(w.local_loads, Outstanding(registers, reads=reads))
+
+    return _step(given, run, rows_mask(address), registers)
+
+
+def _write(given: Given) -> Step:
+    size, offsets, address = given.declared.facts["size"], _offsets(given), _address(given)
+    width = size // 4
+    rows = [_row(given, f"data{number}", width) for number in range(len(offsets))]
+    reads = rows_mask(address)
+    for row in rows:
+        reads |= rows_mask(row, width)
+
+    def run(w: Waves) -> None:
+        local = w.batch.local
+        seen: list[Array] = []
+        words = local.bytes.view(np.uint32)
+        base = w.v[address].astype(np.int64)
+        for offset, row in zip(offsets, rows, strict=True):
+            places = local.places(w, base + offset, size, _aligned(size))
+            units = local.units_of(places, size)
+            local.check_write(w, units)
+            local.mark_write(w, units)
+            seen.append(units)
+            _store(words, places // 4, w.v[row : row + width])
+        writes = seen[0] if len(seen) == 1 else np.concatenate(seen, axis=-1)
+        w.load(w.local_loads, Outstanding(0, writes=writes))
+
+    return _step(given, run, reads, 0)
+
+
+def _store(words: Array, index: Array, data: Array) -> None:
+    """Write registers of lanes to words; stop where lanes of one instruction write different values to one place."""
+    live = index >= 0
+    whole = bool(live.all())
+    for part, values in enumerate(data):
+        at, given = (index + part, values) if whole else (index[live] + part, values[live])
+        words[at] = given
+        if (words[at] != given).any():
+            raise Stop("race", "writes different values of several lanes to one place in workgroup memory")
+
+
+def _read_part(given: Given) -> Step:
+    size, [offset], address = given.declared.facts["size"], _offsets(given), _address(given)
+    signed, row = bool(given.declared.facts["signed"]), _row(given, "vdst", 1)
+    kind = np.dtype(f"{'i' if signed else 'u'}{size}")
+
+    def run(w: Waves) -> None:
+        local = w.batch.local
+        places = local.places(w, w.v[address].astype(np.int64) + offset, size, size)
+        units = local.units_of(places, size)
+        local.check_read(w, units)
+        local.mark_read(w, units)
+        data = local.bytes.view(kind)[np.maximum(places, 0) // size]
+        w.put(row, data.astype(np.int32).view(np.uint32))
+        w.load(w.local_loads, Outstanding(rows_mask(row), reads=units))
+
+    return _step(given, run, rows_mask(address), rows_mask(row))
+
+
+def _write_part(given: Given) -> Step:
+    size, [offset], address = given.declared.facts["size"], _offsets(given), _address(given)
+    row = _row(given, "data0", 1)
+    kind = np.dtype(f"u{size}")
+
+    def run(w: Waves) -> None:
+        local = w.batch.local
+        places = local.places(w, w.v[address].astype(np.int64) + offset, size, size)
+        units = local.units_of(places, size)
+        local.check_write(w, units)
+        local.mark_write(w, units)
+        _store(local.bytes.view(kind), places // size, w.v[row : row + 1].astype(kind))
+        w.load(w.local_loads, Outstanding(0, writes=units))
+
+    return _step(given, run, rows_mask(address) | rows_mask(row), 0)
+
+
+def _read_transposed(given: Given) -> Step:
+    """Each row of 16 lanes reads 8 bytes a lane, and a lane gets one element of each of 4 lanes (8 of bytes)."""
+    bits: int = given.declared.facts["bits"]
+    [offset], address = _offsets(given), _address(given)
+    row = _row(given, "vdst", 2)
+    per_lane, sources = 64 // bits, ROW * bits // 64
+    lane: Array = np.arange(LANES)[:, None]
+    component: Array = np.arange(per_lane)
+    from_lane: Array = ROW * (lane // ROW) + sources * component + lane % ROW // per_lane
+    from_component = np.broadcast_to(lane % per_lane, from_lane.shape)
+
+    def run(w: Waves) -> None:
+        if not w.all_live:
+            raise Stop("unsupported", "transposes between lanes that are not all live, which is not modelled")
+        local = w.batch.local
+        places = local.places(w, w.v[address].astype(np.int64) + offset, 8, 8)
+        units = local.units_of(places, 8)
+        local.check_read(w, units)
+        local.mark_read(w, units)
+        elements = local.bytes.view(np.uint64)[places // 8].view(f"u{bits // 8}").reshape(w.count, LANES, per_lane)
+        moved = np.ascontiguousarray(elements[:, from_lane, from_component]).view(np.uint32)
+        w.v[row], w.v[row + 1] = moved[:, :, 0], moved[:, :, 1]
+        w.load(w.local_loads, Outstanding(rows_mask(row, 2), reads=units))
+
+    return _step(given, run, rows_mask(address), rows_mask(row, 2))
+
+
+def _permute(given: Given) -> Step:
+    """Each lane takes a value from the lane that its address, in bytes of 4, names; 0 from one that is not live."""
+    [offset], address = _offsets(given), _address(given)
+    source, row = _row(given, "data0", 1), _row(given, "vdst", 1)
+
+    def run(w: Waves) -> None:
+        lane = ((w.v[address].astype(np.int64) + offset) // 4 % LANES).astype(np.int64)
+        data = np.take_along_axis(w.v[source], lane, axis=1)
+        if not w.all_live:
+            data = np.where(np.take_along_axis(w.live, lane, axis=1), data, np.uint32(0))
+        w.put(row, data)
+        w.load(w.local_loads, Outstanding(rows_mask(row)))
+
+    return _step(given, run, rows_mask(address) | rows_mask(source), rows_mask(row))
+
+
+def swizzle_lanes(pattern: int) -> Array:
+    """Return which lane each lane reads: within four lanes, or within 32 by three masks on its number."""
+    lane = np.arange(LANES)
+    if pattern & 0x8000:
+        if pattern >> 8 != 0x80:
+            raise Stop("unsupported", f"has the swizzle pattern {pattern:#x}, which is not modelled")
+        return lane // 4 * 4 + (pattern >> 2 * (lane % 4) & 3)
+    kept, set_, flipped = pattern & 31, pattern >> 5 & 31, pattern >> 10 & 31
+    return lane // 32 * 32 + ((lane % 32 & kept | set_) ^ flipped)
+
+
+def _swizzle(given: Given) -> Step:
+    [pattern] = _offsets(given)
+    lanes = swizzle_lanes(pattern)
+    source, row = _row(given, "vaddr", 1), _row(given, "vdst", 1)
+
+    def run(w: Waves) -> None:
+        data = w.v[source][:, lanes]
+        if not w.all_live:
+            data = np.where(w.live[:, lanes], data, np.uint32(0))
+        w.put(row, data)
+        w.load(w.local_loads, Outstanding(rows_mask(row)))
+
+    return _step(given, run, rows_mask(source), rows_mask(row))
+
+
+_declare_all()

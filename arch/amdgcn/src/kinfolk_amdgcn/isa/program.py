@@ -1,0 +1,118 @@
+"""A kernel's code translated: each instruction as the step that its declaration makes, found by place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import attrs
+
+from kinfolk_amdgcn.isa.declare import Declared, Table
+from kinfolk_amdgcn.isa.encoding import Encoded, decoded
+from kinfolk_amdgcn.isa.fault import MachineFault, Stop
+from kinfolk_amdgcn.isa.flow_steps import FLOW, flow_step
+from kinfolk_amdgcn.isa.kernel_object import KernelObject
+from kinfolk_amdgcn.isa.local_steps import LOCAL, local_step, part_bytes
+from kinfolk_amdgcn.isa.matrix_steps import MATRIX, matrix_step
+from kinfolk_amdgcn.isa.memory_steps import MEMORY, memory_step, scalar_load_step
+from kinfolk_amdgcn.isa.operands import RegisterFile
+from kinfolk_amdgcn.isa.scalar_alu import SCALAR
+from kinfolk_amdgcn.isa.scalar_steps import scalar_step
+from kinfolk_amdgcn.isa.special_steps import SPECIAL, special_step
+from kinfolk_amdgcn.isa.step import Given, Step
+from kinfolk_amdgcn.isa.vector_alu import VECTOR
+from kinfolk_amdgcn.isa.vector_steps import vector_step
+from kinfolk_amdgcn.isa.waves import Waves
+
+TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, LOCAL, MEMORY, FLOW)
+_STEPS: Final[dict[str, Callable[[Given], Step]]] = {
+    "lane": vector_step,
+    "scalar": scalar_step,
+    "special": special_step,
+    "matrix": matrix_step,
+    "local": local_step,
+    "buffer": memory_step,
+    "flat": memory_step,
+    "scalar_load": scalar_load_step,
+}
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Program:
+    """The steps of a kernel in the order of its code. `marked` bytes of workgroup memory are looked at as one."""
+
+    kernel: KernelObject
+    registers: RegisterFile
+    steps: tuple[Step, ...]
+    marked: int
+
+
+def declared(encoded: Encoded) -> Declared | None:
+    """Return the declaration of an instruction; None where it has none."""
+    found = (table.find(encoded.format, encoded.opcode) for table in TABLES)
+    return next((each for each in found if each is not None), None)
+
+
+def translated(kernel: KernelObject, float8: str) -> Program:
+    """Return a kernel's program.
+
+    An instruction that is not modelled is a step which stops with its words and its place, where a wave comes to it.
+    """
+    registers = RegisterFile(kernel.vectors, kernel.accumulators)
+    instructions = list(decoded(kernel.code))
+    index = {encoded.offset: number for number, encoded in enumerate(instructions)}
+
+    def index_of(offset: int) -> int:
+        if offset not in index:
+            raise Stop("unsupported", f"jumps to offset {offset:#x}, where no instruction of the kernel begins")
+        return index[offset]
+
+    steps: list[Step] = []
+    for encoded in instructions:
+        found = declared(encoded)
+        if found is None:
+            name = f"{encoded.format} opcode {encoded.opcode} ({encoded.words})"
+            steps.append(_stopping(encoded, name, "is an instruction that is not modelled"))
+            continue
+        given = Given(declared=found, encoded=encoded, registers=registers, float8=float8)
+        try:
+            steps.append(flow_step(given, index_of) if found.kind == "flow" else _STEPS[found.kind](given))
+        except Stop as stop:
+            steps.append(_stopping(encoded, f"{found.name} ({encoded.words})", stop.what))
+    marked = min((part_bytes_of(encoded) for encoded in instructions), default=4)
+    return Program(kernel=kernel, registers=registers, steps=tuple(steps), marked=marked)
+
+
+def part_bytes_of(encoded: Encoded) -> int:
+    """Return the bytes of the smallest single access of an instruction of workgroup memory; 4 for all others."""
+    found = LOCAL.find(encoded.format, encoded.opcode)
+    if found is None:
+        return 4
+    return part_bytes(Given(declared=found, encoded=encoded, registers=RegisterFile(0, 0), float8=""))
+
+
+def _stopping(encoded: Encoded, text: str, what: str) -> Step:
+    def run(w: Waves) -> None:
+        raise Stop("unsupported", what)
+
+    return Step(name=text, text=text, offset=encoded.offset, run=run)
+
+
+def unmodelled(program: Program) -> tuple[str, ...]:
+    """Return the instructions of a program that are not modelled, each once, in their order."""
+    return tuple(dict.fromkeys(step.name for step in program.steps if "(" in step.name))
+
+
+def check_modes(kernel: KernelObject) -> None:
+    """Raise MachineFault for a kernel in a mode of floats that is not modelled, or that needs scratch memory."""
+    wrong: Iterable[str] = (
+        *(["flushes f32 denormals"] if kernel.denormals_f32 != 3 else []),
+        *(["does not round f32 to nearest even"] if kernel.rounding_f32 else []),
+        *([f"needs {kernel.private_bytes} bytes of scratch memory a lane"] if kernel.private_bytes else []),
+        *([f"takes {name}" for name, _ in kernel.user if name in _UNKNOWN]),
+    )
+    for what in wrong:
+        raise MachineFault(f"the kernel {what}, which is not modelled", kind="unsupported", kernel=kernel.symbol)
+
+
+_UNKNOWN: Final = frozenset({"private_segment_buffer", "queue_ptr", "flat_scratch_init", "private_segment_size"})

@@ -1,0 +1,58 @@
+"""What registers hold when waves begin, and what registers are called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kinfolk_amdgcn.isa.operands import RegisterFile
+from kinfolk_amdgcn.isa.waves import CONDITION, EXEC, LANES, M0, SCALAR_BIT, SCALARS, VCC, Array, Waves
+
+if TYPE_CHECKING:
+    from kinfolk_amdgcn.isa.engine import Launch
+
+
+def initial_registers(launch: Launch, w: Waves, places: Array) -> None:
+    """Set what a launch sets: the argument block's address, preloaded arguments, workgroup and item numbers, EXEC."""
+    kernel, at = launch.kernel, 0
+    defined = 0
+    for name, count in kernel.user:
+        if name == "kernarg_ptr":
+            w.s64[:, at // 2] = np.uint64(launch.arguments)
+            defined |= 0b11 << SCALAR_BIT + at
+        at += count
+    offset, count = kernel.preload
+    if count:
+        addresses = launch.arguments + 4 * offset + 4 * np.arange(count)
+        w.s[:, at : at + count] = launch.memory.read(addresses.astype(np.uint64), 4)
+        defined |= (1 << count) - 1 << SCALAR_BIT + at
+        at += count
+    for axis in kernel.axes:
+        w.s[:, at] = places[w.group, axis]
+        defined |= 1 << SCALAR_BIT + at
+        at += 1
+    item = w.number[:, None] * LANES + np.arange(LANES)
+    w.v[0] = item  # launches are along one axis: the other two numbers, in higher bits, are 0
+    live = item < launch.block
+    w.s[:, EXEC : EXEC + 2] = np.packbits(live, axis=1, bitorder="little").view(np.uint32)
+    w.exec_written()
+    defined |= 0b11 << SCALAR_BIT + EXEC
+    everything = (1 << launch.program.registers.rows) - 1 | (1 << SCALARS) - 1 << SCALAR_BIT | CONDITION
+    w.leave_undefined([everything & ~(defined | 1)] * w.count)
+
+
+def register_names(mask: int, registers: RegisterFile) -> str:
+    """Return the first few registers of a mask by name."""
+    named = {VCC: "vcc_lo", VCC + 1: "vcc_hi", M0: "m0", EXEC: "exec_lo", EXEC + 1: "exec_hi", SCALARS: "scc"}
+    found: list[str] = []
+    while mask and len(found) < 4:
+        bit = (mask & -mask).bit_length() - 1
+        mask &= mask - 1
+        if bit >= SCALAR_BIT:
+            found.append(named.get(bit - SCALAR_BIT, f"s{bit - SCALAR_BIT}"))
+        elif bit >= registers.vectors:
+            found.append(f"a{bit - registers.vectors}")
+        else:
+            found.append(f"v{bit}")
+    return ", ".join(found) + (", ..." if mask else "")

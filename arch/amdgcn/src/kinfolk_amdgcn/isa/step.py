@@ -1,0 +1,65 @@
+"""One instruction made ready to run, and what its translation is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import attrs
+
+from kinfolk_amdgcn.isa.declare import Declared
+from kinfolk_amdgcn.isa.encoding import Encoded
+from kinfolk_amdgcn.isa.operands import RegisterFile
+from kinfolk_amdgcn.isa.waves import Waves
+
+Run = Callable[[Waves], None]
+Flow = Literal["", "branch", "barrier", "end"]
+"""What an instruction does to the way of its waves, beside going on to the next one."""
+Queue = Literal["", "vector", "local"]
+"""In which order an access ends: that of accesses to memory, or of those to workgroup memory."""
+
+
+@attrs.frozen(kw_only=True)
+class Step:
+    """`run` does it; `reads` and `writes` are masks of registers, `touches` both.
+
+    Of a `branch`, `target` is the index of the instruction that it leads to and `taken` says which waves go there.
+    `lanes`: it works on each lane; an access ends in the order of its `queue`. `states`: how many wait states it
+    takes. Of a matrix instruction, `accumulates` are the registers that it adds to, `matrix` its passes and
+    `multiplies` its products.
+    """
+
+    name: str
+    text: str
+    offset: int
+    run: Run
+    reads: int = 0
+    writes: int = 0
+    flow: Flow = ""
+    target: int = -1
+    taken: Callable[[Waves], object] | None = None
+    lanes: bool = False
+    queue: Queue = ""
+    states: int = 1
+    accumulates: int = 0
+    matrix: int = 0
+    multiplies: int = 0
+
+    @property
+    def touches(self) -> int:
+        """Registers read or written."""
+        return self.reads | self.writes | self.accumulates
+
+
+@attrs.frozen(kw_only=True)
+class Given:
+    """What the translation of an instruction starts from; `float8` is the arch's encoding of 8-bit floats."""
+
+    declared: Declared
+    encoded: Encoded
+    registers: RegisterFile
+    float8: str
+
+    def field(self, name: str) -> int:
+        """Return a field of the encoding."""
+        return self.encoded.fields[name]

@@ -1,0 +1,202 @@
+"""Kernels of MLA as machine code: what LLVM made of them runs, meets the reference, and faults in it are found.
+
+The oracle of results is the fp64 reference, and the simulator, which runs the IR; neither knows of machine code. Faults
+are planted in the words of a compiled object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import pytest
+
+from kinfolk.check import ScenarioReport
+from kinfolk.dispatch import dispatch
+from kinfolk.plugins.composition import Composition, compose
+from kinfolk_amdgcn.codeobject import read_code_object
+from kinfolk_amdgcn.isa.encoding import Encoded, decoded
+from kinfolk_mla.request import MlaRequest
+from kinfolk_runtime.artifact import Artifact, sha256
+from kinfolk_runtime.binder import bind
+from kinfolk_runtime.compilation import compile as compile_plan
+from kinfolk_runtime.isa import MachineExecutor
+from kinfolk_runtime.simulator import Simulator
+from kinfolk_runtime.verify import Runner, run_scenario, written_memory
+
+pytestmark = [pytest.mark.compile, pytest.mark.simulate, pytest.mark.needs("mla", "gfx942", "gfx950")]
+
+REQUEST = MlaRequest(
+    num_heads=16,
+    num_seqs=2,
+    total_q=2,
+    max_seqlen_q=1,
+    max_seqlen_k=100,
+    absorbed_query=True,
+    page_size=16,
+    num_pages=20,
+    dtype="bf16",
+    kv_dtype="bf16",
+    causal=True,
+    scale=192**-0.5,
+    num_seg=2,
+)
+NOP = 0xBF800000
+TARGETS = [(arch, flavor) for arch in ("gfx942", "gfx950") for flavor in ("llvm20", "llvm22")]
+Edit = Callable[[Encoded], int | None]
+
+
+def served(arch: str, flavor: str = "llvm22", **changes: Any) -> tuple[Composition, Artifact]:
+    request = attrs.evolve(REQUEST, **changes)
+    return compose("mla", arch), compile_plan(dispatch(request, arch, flavor))
+
+
+def judged(composition: Composition, artifact: Artifact, name: str) -> tuple[ScenarioReport, MachineExecutor]:
+    [scenario] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
+    executor = MachineExecutor()
+    return run_scenario(composition, artifact, scenario, (Runner(executor),)), executor
+
+
+def outputs(composition: Composition, artifact: Artifact, name: str, executor: Any) -> dict[str, bytes]:
+    [scenario] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
+    inputs = scenario.inputs()
+    memory = written_memory(artifact.plan, inputs)
+    bind(artifact, {**inputs, **memory}, executor=executor, composition=composition)()
+    return {output: memory[output].tobytes() for output in artifact.plan.outputs}
+
+
+@pytest.mark.parametrize(("arch", "flavor"), TARGETS)
+def test_decode_in_segments_and_their_combination_meet_the_reference(arch: str, flavor: str) -> None:
+    composition, artifact = served(arch, flavor)
+    for name in ("ragged", "bad_pages"):
+        report, executor = judged(composition, artifact, name)
+        assert report.status == "pass", report.findings
+        assert [launch.products > 0 for launch in executor.executed] == [True, False]
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_machine_code_gives_the_bits_of_the_simulator(arch: str) -> None:
+    """Exactness is part of what ops mean, and nothing that LLVM does may change it."""
+    composition, artifact = served(arch)
+    simulated = outputs(composition, artifact, "ragged", Simulator())
+    assert outputs(composition, artifact, "ragged", MachineExecutor()) == simulated
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize(("heads", "candidate"), [(128, "mla.pipelined"), (64, "mla.grouped")])
+def test_wide_structures_meet_the_reference(arch: str, heads: int, candidate: str) -> None:
+    """With accumulation registers, and on the arch that has them, loads that pass no registers and wide products."""
+    composition, artifact = served(arch, num_heads=heads, candidate=candidate, max_seqlen_k=70, num_seg=1)
+    report, _ = judged(composition, artifact, "ragged")
+    assert report.status == "pass", report.findings
+
+
+def test_prefill_meets_the_reference() -> None:
+    changes: dict[str, Any] = {"num_heads": 1, "absorbed_query": False, "max_seqlen_q": 20, "total_q": 30}
+    composition, artifact = served("gfx942", num_seg=0, **changes)
+    report, _ = judged(composition, artifact, "ragged")
+    assert report.status == "pass", report.findings
+
+
+def instructions(artifact: Artifact, number: int = 0) -> list[Encoded]:
+    compiled = artifact.kernels[number]
+    return list(decoded(read_code_object(compiled.object).functions[compiled.symbol]))
+
+
+def edited(artifact: Artifact, places: dict[int, int]) -> Artifact:
+    """Return an artifact whose first kernel has other words at offsets in its code, recorded as if it were so."""
+    first, *others = artifact.kernels
+    code = read_code_object(first.object).functions[first.symbol]
+    words = bytearray(code)
+    for offset, word in places.items():
+        words[offset : offset + 4] = word.to_bytes(4, "little")
+    assert first.object.count(code) == 1
+    changed = first.object.replace(code, bytes(words))
+    compiled = attrs.evolve(first, object=changed, object_sha256=sha256(changed))
+    return attrs.evolve(artifact, kernels=(compiled, *others))
+
+
+def messages(composition: Composition, artifact: Artifact, name: str = "ragged") -> str:
+    report, _ = judged(composition, artifact, name)
+    return "\n".join(finding.message for finding in report.findings)
+
+
+def found_kinds(composition: Composition, artifact: Artifact, places: Iterator[dict[int, int]]) -> list[str]:
+    """Return what is found of each of several faults: the kind of the first finding, `wrong` outputs, or nothing."""
+    kinds: list[str] = []
+    for place in places:
+        report, _ = judged(composition, edited(artifact, place), "ragged")
+        first = report.findings[0] if report.findings else None
+        kind = first.message.rpartition("[")[2].rstrip("]") if first and first.code == "simulation" else "wrong"
+        kinds.append(kind if report.status != "pass" else "")
+    return kinds
+
+
+SMALL: dict[str, Any] = {"num_seg": 1, "max_seqlen_k": 40, "num_pages": 8}
+
+
+def of(artifact: Artifact, format_: str, *opcodes: int) -> list[Encoded]:
+    found = [each for each in instructions(artifact) if each.format == format_ and each.opcode in opcodes]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_a_wait_that_is_taken_out_is_found(arch: str) -> None:
+    """Waits spread over the code, of both kinds of accesses; what is read is told by name."""
+    composition, artifact = served(arch, **SMALL)
+    waits = of(artifact, "SOPP", 12)
+    places = [{each.offset: NOP} for each in waits[4:-6:7]]
+    assert len(places) >= 6
+    assert set(found_kinds(composition, artifact, iter(places))) <= {"outstanding", "race"}
+    told = messages(composition, edited(artifact, places[0]))
+    assert "which a load is still writing: nothing waits for it" in told and "at offset 0x" in told
+
+
+def test_a_barrier_that_is_taken_out_is_a_race_that_names_both_waves() -> None:
+    composition, artifact = served("gfx942", **SMALL)
+    for each in of(artifact, "SOPP", 10):
+        told = messages(composition, edited(artifact, {each.offset: NOP}))
+        assert "workgroup memory that wave" in told and "[race]" in told
+
+
+def test_a_lane_swizzle_that_is_changed_is_wrong() -> None:
+    """Each exchanges rows that a maximum or a sum is taken over: with others, outputs leave their tolerance."""
+    composition, artifact = served("gfx942", **SMALL)
+    swizzles = of(artifact, "DS", 61)
+    places = [{each.offset: (each.bits & 0xFFFFFFFF) ^ 0x0400} for each in swizzles]
+    assert found_kinds(composition, artifact, iter(places)).count("wrong") >= 2
+
+
+def test_a_register_that_is_changed_is_found() -> None:
+    """A fragment read to another register, one at another offset of workgroup memory, and a source never written."""
+    composition, artifact = served("gfx942", **SMALL)
+    reads = of(artifact, "DS", 255)
+    [moved] = found_kinds(composition, artifact, iter([{reads[0].offset + 4: (reads[0].bits >> 32) ^ 1 << 26}]))
+    assert moved in ("wrong", "outstanding", "uninitialised")
+    [shifted] = found_kinds(composition, artifact, iter([{reads[2].offset: (reads[2].bits & 0xFFFFFFFF) ^ 0x10}]))
+    assert shifted == "wrong"
+
+
+def test_an_access_past_workgroup_memory_and_a_misaligned_one_stop() -> None:
+    composition, artifact = served("gfx942", **SMALL)
+    read = of(artifact, "DS", 255)[0]
+    low = read.bits & 0xFFFF0000
+    assert "past the" in messages(composition, edited(artifact, {read.offset: low | 0xFFF0}))
+    assert "no multiple of 16" in messages(composition, edited(artifact, {read.offset: low | 0x0008}))
+
+
+def test_an_instruction_that_is_not_modelled_stops_with_its_words_and_its_place() -> None:
+    """v_sad_u32 in the place of another; what comes before it has run."""
+    composition, artifact = served("gfx942", **SMALL)
+    each = next(each for each in instructions(artifact) if each.format == "VOP3" and each.opcode == 510)
+    word = (each.bits & 0xFFFFFFFF) ^ (510 ^ 476) << 16
+    told = messages(composition, edited(artifact, {each.offset: word}))
+    assert f"VOP3 opcode 476 ({word:08X}" in told and f"at offset {each.offset:#x}" in told
+
+
+def test_the_words_as_they_are_show_no_fault() -> None:
+    """The control of all of the above: an object that was taken apart and put together again unchanged."""
+    composition, artifact = served("gfx942", **SMALL)
+    assert messages(composition, edited(artifact, {})) == ""
