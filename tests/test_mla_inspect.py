@@ -35,15 +35,16 @@ def composed(arch: str) -> Composition:
 
 
 @functools.cache
-def spec_of(arch: str, kind: str) -> Spec:
-    """Return the spec whose symbol begins with a kind, such as `mla_decode_h16`."""
-    [found] = [each for each in spec_space(composed(arch), FLAVOR) if each.symbol().startswith(f"{kind}_")]
+def spec_of(arch: str, kind: str, page_size: int = 16) -> Spec:
+    """Return the spec whose symbol begins with a kind, such as `mla_decode_h16`, and that counts such pages."""
+    every = [each for each in spec_space(composed(arch), FLAVOR) if each.symbol().startswith(f"{kind}_")]
+    [found] = [each for each in every if attrs.asdict(each)["page_size"] == page_size]
     return found
 
 
 @functools.cache
-def inspected(arch: str, kind: str) -> InspectedKernel:
-    return inspect_spec(composed(arch), spec_of(arch, kind), FLAVOR, mca=False)
+def inspected(arch: str, kind: str, page_size: int = 16) -> InspectedKernel:
+    return inspect_spec(composed(arch), spec_of(arch, kind, page_size), FLAVOR, mca=False)
 
 
 def exponentials(operations: list[Operation]) -> int:
@@ -137,17 +138,21 @@ def test_rates_follow_from_clocks_waves_tokens_and_heads(arch: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arch, kind, matrix, most",
+    "arch, kind, page_size, matrix, most",
     [
-        ("gfx942", PIPELINED, 68, 90),
-        ("gfx942", GROUPED, 68, 98),
-        ("gfx950", PIPELINED, 34, 42),
-        ("gfx950", GROUPED, 34, 46),
+        ("gfx942", PIPELINED, 16, 68, 90),
+        ("gfx942", GROUPED, 16, 68, 98),
+        ("gfx950", PIPELINED, 16, 34, 42),
+        ("gfx950", GROUPED, 16, 34, 46),
+        ("gfx950", PIPELINED, 32, 34, 42),
+        ("gfx950", GROUPED, 32, 34, 46),
     ],
 )
-def test_the_wide_kernels_keep_the_matrix_unit_busy(arch: str, kind: str, matrix: float, most: float) -> None:
+def test_the_wide_kernels_keep_the_matrix_unit_busy(
+    arch: str, kind: str, page_size: int, matrix: float, most: float
+) -> None:
     """A token of 64 heads is 64 * 2 * (576 + 512) operations; in a clock four SIMDs do 2,048, or 4,096."""
-    found = inspected(arch, kind)
+    found = inspected(arch, kind, page_size)
     rates = found.rates()
     hot, every = rates["clocks_per_token_64h"], rates["clocks_per_token_64h_all"]
     assert hot is not None and every is not None

@@ -30,9 +30,13 @@ Patch = pytest.MonkeyPatch
 LARGER = PAGE_SIZES[1:]
 
 
-def asked(page_size: int, num_seg: int = 1) -> MlaRequest:
-    fields: dict[str, Any] = {"num_heads": 16, "num_seqs": 6, "total_q": 6, "max_seqlen_q": 1, "max_seqlen_k": 300}
-    fields |= {"absorbed_query": True, "page_size": page_size, "candidate": "mla.decode", "num_seg": num_seg}
+HEADS = {"mla.decode": 16, "mla.grouped": 64, "mla.pipelined": 128}
+
+
+def asked(page_size: int, num_seg: int = 1, candidate: str = "mla.decode") -> MlaRequest:
+    fields: dict[str, Any] = {"num_seqs": 6, "total_q": 6, "max_seqlen_q": 1, "max_seqlen_k": 300}
+    fields |= {"num_heads": HEADS[candidate], "candidate": candidate}
+    fields |= {"absorbed_query": True, "page_size": page_size, "num_seg": num_seg}
     return MlaRequest(**fields, **MlaRequest.cli_defaults(fields))
 
 
@@ -41,8 +45,8 @@ def composition(request: pytest.FixtureRequest) -> Composition:
     return compose("mla", request.param)
 
 
-def scenario_of(composition: Composition, page_size: int, name: str) -> Any:
-    [found] = [each for each in composition.scenarios(asked(page_size)) if each.name == name]
+def scenario_of(composition: Composition, request: MlaRequest, name: str) -> Any:
+    [found] = [each for each in composition.scenarios(request) if each.name == name]
     return found
 
 
@@ -61,10 +65,30 @@ def in_small_pages(request: MlaRequest, inputs: dict[str, Any]) -> tuple[MlaRequ
     return small, inputs | cache | {"block_table": wide.reshape(len(table), -1).astype(np.int32)}
 
 
+WIDE = [
+    ("mla.pipelined", 32, 1, "bad_pages"),
+    ("mla.pipelined", 128, 3, "ragged"),
+    ("mla.grouped", 32, 3, "ragged"),
+    ("mla.grouped", 64, 1, "bad_pages"),
+]
+"""300 keys in three segments are 7 tiles of 16 each, or 4 of 32: the second begins inside a page of 128."""
+
+
 @pytest.mark.parametrize("page_size", LARGER)
 @pytest.mark.parametrize("name", ["ragged", "bad_pages"])
 def test_pages_are_the_same_memory_as_as_many_small_ones(composition: Composition, page_size: int, name: str) -> None:
-    scenario = scenario_of(composition, page_size, name)
+    same_in_small_pages(composition, asked(page_size), name)
+
+
+@pytest.mark.parametrize(("candidate", "page_size", "num_seg", "name"), WIDE)
+def test_so_they_are_to_the_wide_kernels(
+    composition: Composition, candidate: str, page_size: int, num_seg: int, name: str
+) -> None:
+    same_in_small_pages(composition, asked(page_size, num_seg, candidate), name)
+
+
+def same_in_small_pages(composition: Composition, request: MlaRequest, name: str) -> None:
+    scenario = scenario_of(composition, request, name)
     large, inputs = scenario.request, dict(scenario.inputs())
     small, given = in_small_pages(large, inputs)
     outputs = []
@@ -141,6 +165,6 @@ def test_a_planted_fault_is_told(
     artifact = artifact_of(composition, request)
     emitted = tuple(attrs.evolve(each, kernel=composition.emit(each.spec)) for each in artifact.kernels)
     faulty = attrs.evolve(artifact, kernels=emitted)
-    report = run_scenario(composition, faulty, scenario_of(composition, 64, name), runners_of(order_seeds=(0,)))
+    report = run_scenario(composition, faulty, scenario_of(composition, request, name), runners_of(order_seeds=(0,)))
     assert report.status == "fail"
     assert codes & {finding.code for finding in report.findings}, [str(each) for each in report.findings]

@@ -9,7 +9,8 @@ from kinfolk_mla.decode.candidate import DECODE
 from kinfolk_mla.decode.plan import decode_plan
 from kinfolk_mla.wide.plan import GROUPED, PIPELINED
 
-SERVED = {"mla.decode": (16, 32, 64, 128), "mla.grouped": (16,), "mla.pipelined": (16,)}
+SIZES = (16, 32, 64, 128)
+SERVED = {"mla.decode": SIZES, "mla.grouped": SIZES, "mla.pipelined": SIZES}
 HEADS = {"mla.decode": 32, "mla.grouped": 64, "mla.pipelined": 128}
 
 

@@ -116,3 +116,16 @@ class Page:
         identifier = self.identifier if self.identifier.type == I64 else convert.sext(self.identifier, to=I64)
         first = identifier * (page_size * row_elements)
         return memory.bound(memory.offset(cache, first), self.rows * row_elements)
+
+    def divided(self, count: int, page_size: int) -> list[Page]:
+        """Return the page of `page_size` rows as `count` smaller ones, each with its share of the rows."""
+        if count == 1:
+            return [self]
+        identifier = self.identifier if self.identifier.type == I64 else convert.sext(self.identifier, to=I64)
+        first, rows = identifier * count, page_size // count
+        return [Page(first + part, bounded(self.rows - part * rows, rows)) for part in range(count)]
+
+
+def bounded(number: Value, most: int) -> Value:
+    """Return an i32 from 0 to `most`."""
+    return arithmetic.smin(arithmetic.smax(number, constant(0, I32)), constant(most, I32))

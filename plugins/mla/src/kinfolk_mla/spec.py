@@ -21,8 +21,9 @@ class MlaSpec(Spec):
     `latent_width` + `rope_width` elements of `dtype` together, a tile at a time; where there are `key_groups` of waves,
     each takes every so many-th tile for the same heads. The `lanes` of a wave read and write `vector_bytes` each at
     once; a staged key row is followed by `row_padding_bytes` unused ones, so that the rows of a column start in
-    different banks. `num_heads` is the stride of a query's rows. The loops count keys up to `pages_ahead` pages past a
-    sequence's last.
+    different banks. `num_heads` is the stride of a query's rows. A page is `page_size` keys as the kernel counts them;
+    a page of the cache is a power of two of such pages, of `largest_page` keys at most. The loops count keys up to
+    `keys_ahead` past a sequence's last.
     """
 
     heads_per_wave: ClassVar[int]
@@ -31,8 +32,9 @@ class MlaSpec(Spec):
     waves: ClassVar[int] = 4
     vector_bytes: ClassVar[int] = 16
     row_padding_bytes: ClassVar[int] = 16
-    pages_ahead: ClassVar[int] = 1
+    keys_ahead: ClassVar[int] = 16
     most_segments: ClassVar[int] = 2**20
+    largest_page: ClassVar[int] = 128
 
     num_heads: int = attrs.field(validator=ExactInt(minimum=16, maximum=128, step=16))
     latent_width: int = attrs.field(validator=ExactInt(minimum=16, step=16))
@@ -63,7 +65,7 @@ class MlaSpec(Spec):
     @property
     def most_keys(self) -> int:
         """How many keys a sequence may have, counted in 32 bits."""
-        return 2**31 - self.pages_ahead * self.page_size
+        return 2**31 - self.keys_ahead
 
     @property
     def tile_pages(self) -> int:
@@ -74,6 +76,11 @@ class MlaSpec(Spec):
     def tile_keys(self) -> int:
         """How many keys a tile has."""
         return self.page_size * self.tile_pages
+
+    @property
+    def most_shift(self) -> int:
+        """Return the power of two that the largest page of the cache has pages as the kernel counts them."""
+        return (self.largest_page // self.page_size).bit_length() - 1
 
     def work_per_round(self) -> LoopWork:
         """Return the keys of a tile for each group of waves, and the heads of a workgroup that has all it can serve."""
@@ -89,7 +96,7 @@ class MlaSpec(Spec):
         of the grid has `segment_pages` pages of each sequence from page z * segment_pages on, and what it comes to goes
         to `part_out` [tokens, segments, heads, latent] and `part_ml` [tokens, segments, heads, 2], the maximum of raw
         scores and the sum of weights under it, instead of `out` and `lse`; a segment without keys writes the latter
-        alone.
+        alone. A page of the cache is 2^`page_shift` pages as the kernel counts them; without that parameter, it is one.
         """
         data = PointerType(SCALARS[self.dtype])
         ids, floats = PointerType(I32), PointerType(F32)
@@ -112,7 +119,12 @@ class MlaSpec(Spec):
             Parameter(name="part_ml", type=floats, access="write", alignment=8),
             Parameter(name="num_segments", type=I32, minimum=1, maximum=self.most_segments),
             Parameter(name="segment_pages", type=I32, minimum=0, maximum=(2**31 - 1) // self.page_size),
+            *self._shift_parameters(),
         )
+
+    def _shift_parameters(self) -> tuple[Parameter, ...]:
+        most = self.most_shift
+        return (Parameter(name="page_shift", type=I32, minimum=0, maximum=most),) if most else ()
 
 
 @attrs.frozen(kw_only=True)
@@ -133,12 +145,6 @@ class MlaDecodeSpec(MlaSpec):
     fence_every: int = attrs.field(validator=ExactInt(minimum=0))
     parked_query_reads: int = attrs.field(validator=ExactInt(minimum=0))
     workgroups_per_cu: int = attrs.field(validator=ExactInt(maximum=4))
-
-    most_shift: ClassVar[int] = 3
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Return what the kernel takes: a page of the cache has 2^`page_shift` tiles."""
-        return (*super().parameters(), Parameter(name="page_shift", type=I32, minimum=0, maximum=self.most_shift))
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""

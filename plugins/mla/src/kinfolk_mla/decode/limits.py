@@ -23,13 +23,11 @@ MAX_I32: Final = 2**31 - 1
 _BELOW: Final = maximum(minimum(field("num_heads") // STEP * STEP, HEADS[-2]), HEADS[0])
 
 
-def capability(
-    code: str, heads: Limit, pages_ahead: int = MlaDecodeSpec.pages_ahead, page_sizes: tuple[int, ...] = (PAGE_SIZE,)
-) -> tuple[Limit, ...]:
+def capability(code: str, heads: Limit, keys_ahead: int = MlaDecodeSpec.keys_ahead) -> tuple[Limit, ...]:
     """Return what a request must meet for a candidate whose codes begin with `code`.
 
-    `heads` is its limit of heads; it names tiles up to `pages_ahead` past a sequence's last, which lie in pages of
-    `page_sizes`. `causal` may be either: a sequence's only query is its last token and sees every key.
+    `heads` is its limit of heads; it counts keys up to `keys_ahead` past a sequence's last. `causal` may be either: a
+    sequence's only query is its last token and sees every key.
     """
     return (
         Limit(
@@ -49,7 +47,7 @@ def capability(
             remedy="Decode one token per sequence and step.",
         ),
         heads,
-        *_row_limits(code, page_sizes),
+        *_row_limits(code),
         Limit(
             f"{code}.num_seqs",
             "cannot",
@@ -70,8 +68,8 @@ def capability(
             f"{code}.max_seqlen_k",
             "cannot",
             "max_seqlen_k",
-            field("max_seqlen_k") <= 2**31 - pages_ahead * PAGE_SIZE,
-            because=f"keys are counted in 32 bits, up to {pages_ahead} * {PAGE_SIZE} past the last",
+            field("max_seqlen_k") <= 2**31 - keys_ahead,
+            because=f"keys are counted in 32 bits, up to {keys_ahead} past the last",
             remedy="Shorten the sequences.",
         ),
         Limit(
@@ -85,7 +83,7 @@ def capability(
     )
 
 
-def _row_limits(code: str, page_sizes: tuple[int, ...]) -> tuple[Limit, ...]:
+def _row_limits(code: str) -> tuple[Limit, ...]:
     """Return the limits of what a key row and a page are."""
     return (
         Limit(
@@ -108,11 +106,9 @@ def _row_limits(code: str, page_sizes: tuple[int, ...]) -> tuple[Limit, ...]:
             f"{code}.page_size",
             "not_implemented",
             "page_size",
-            field("page_size").one_of(page_sizes),
-            because="a tile of keys is a page, or a part of one"
-            if len(page_sizes) > 1
-            else "a tile of keys is made of whole pages",
-            remedy=f"Re-page the cache to {listing(page_sizes)} keys a page.",
+            field("page_size").one_of(PAGE_SIZES),
+            because="a tile of keys is made of whole pages, or is a part of one",
+            remedy=f"Re-page the cache to {listing(PAGE_SIZES)} keys a page.",
         ),
         Limit(
             f"{code}.dtype",
@@ -144,7 +140,6 @@ CAPABILITY: Final = capability(
         remedy="The nearest that run are {below} and {above}: pad the query, or divide its heads over requests.",
         suggestions={"below": _BELOW, "above": _BELOW + STEP},
     ),
-    page_sizes=PAGE_SIZES,
 )
 """What a request must meet."""
 
@@ -182,9 +177,8 @@ def shape_limits(code: str, atom_heads: int, atom_rows: int, lanes: int) -> tupl
     The atoms of both products have `atom_heads` heads side by side, and `atom_rows` rows, over waves of `lanes`.
     """
     return (
-        _single(code, "latent_width", LATENT_WIDTH),
-        _single(code, "rope_width", ROPE_WIDTH),
-        _single(code, "page_size", PAGE_SIZE),
+        single(code, "latent_width", LATENT_WIDTH),
+        single(code, "rope_width", ROPE_WIDTH),
         Limit(
             f"{code}.spec.dtype",
             "not_implemented",
@@ -212,7 +206,8 @@ def shape_limits(code: str, atom_heads: int, atom_rows: int, lanes: int) -> tupl
     )
 
 
-def _single(code: str, name: str, value: int) -> Limit:
+def single(code: str, name: str, value: int) -> Limit:
+    """Return the limit of a field of specs that has one value."""
     return Limit(
         f"{code}.spec.{name}",
         "not_validated",
@@ -237,6 +232,7 @@ def _has_atom(rows: int, heads: int) -> Expr:
 
 def _spec_limits(kind: type[MlaDecodeSpec], atom_rows: int) -> tuple[Limit, ...]:
     return (
+        single("mla.decode", "page_size", PAGE_SIZE),
         *shape_limits("mla.decode", kind.heads_per_wave, atom_rows, kind.lanes),
         _at_most_the_reads(kind, "parked_query_reads", "the query has as many reads as a key row"),
         _at_most_the_reads(kind, "fence_every", "the first product has that many units, one a read of a key row"),

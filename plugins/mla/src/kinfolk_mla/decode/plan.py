@@ -101,17 +101,11 @@ def decode_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
 def decode_plan(request: MlaRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup per segment, sequence and up to 64 heads; the combine."""
     spec = decode_spec(request.num_heads, schedule_for(arch), kind_for(arch))
-    shift = Argument("page_shift", "i32", PAGE_SHIFT)
-    return plan_of(request, spec, Segments.of(spec, spec.workgroups_per_cu), arch, (shift,))
+    return plan_of(request, spec, Segments.of(spec, spec.workgroups_per_cu), arch)
 
 
-def plan_of(
-    request: MlaRequest, spec: MlaSpec, segments: Segments, arch: Arch, more: tuple[Argument, ...] = ()
-) -> Plan:
-    """Return the plan that launches a decode kernel and, where there are several segments, the combine kernel.
-
-    `more` are the arguments that this kernel takes after those of all.
-    """
+def plan_of(request: MlaRequest, spec: MlaSpec, segments: Segments, arch: Arch) -> Plan:
+    """Return the plan that launches a decode kernel and, where there are several segments, the combine kernel."""
     last = combine_spec()
     heads = spec.head_waves * spec.heads_per_wave
     return Plan(
@@ -121,7 +115,7 @@ def plan_of(
                 spec=spec,
                 grid=(ceil_div(field("num_heads"), heads), field("num_seqs"), segments.count),
                 block=spec.waves * arch.wave_size,
-                arguments=(*ARGUMENTS, *_split_arguments(segments), *more),
+                arguments=(*ARGUMENTS, *_split_arguments(segments), *_shift_arguments(spec)),
             ),
             Launch(
                 spec=last,
@@ -165,6 +159,10 @@ def _split_arguments(segments: Segments) -> tuple[Argument, ...]:
         Argument("num_segments", "i32", segments.count),
         Argument("segment_pages", "i32", segments.pages),
     )
+
+
+def _shift_arguments(spec: MlaSpec) -> tuple[Argument, ...]:
+    return (Argument("page_shift", "i32", page_shift(spec.page_size)),) if spec.most_shift else ()
 
 
 def _combine_arguments(segments: Segments) -> tuple[Argument, ...]:
@@ -268,15 +266,14 @@ ARGUMENTS: Final = (
 )
 
 
-def _page_shift() -> Expr:
-    """Return the power of two that a page has tiles."""
+def page_shift(unit: int) -> Expr:
+    """Return the power of two that a page of a request has pages of `unit` keys, as which a kernel counts them."""
     found: Expr = const(0)
-    for size in PAGE_SIZES[1:]:
-        found = select(eq(field("page_size"), size), (size // PAGE_SIZE).bit_length() - 1, found)
+    for size in PAGE_SIZES:
+        if size > unit:
+            found = select(eq(field("page_size"), size), (size // unit).bit_length() - 1, found)
     return found
 
-
-PAGE_SHIFT: Final = _page_shift()
 
 CONTENTS: Final = (
     Offsets(tensor="cu_seqlens_q", count=field("num_seqs"), max_step=field("max_seqlen_q"), last=field("total_q")),

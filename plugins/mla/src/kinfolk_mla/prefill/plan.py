@@ -14,7 +14,7 @@ from kinfolk.expr import Expr, ceil_div, const, field, maximum, minimum, select,
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk.remark import Remark
 from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, ROPE_WIDTH
-from kinfolk_mla.decode.plan import BINDINGS, CONTENTS, OUTPUTS, PAGE_SHIFT
+from kinfolk_mla.decode.plan import BINDINGS, CONTENTS, OUTPUTS, page_shift
 from kinfolk_mla.prefill.limits import CAPABILITY, HEAD_WIDTH
 from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec
 
@@ -141,7 +141,7 @@ def _group(number: int, expand: MlaExpandSpec, attend: MlaPrefillSpec, wave_size
     shared = (
         Argument("block_table_stride", "i32", stride("block_table", 0)),
         Argument("num_pages", "i32", field("num_pages")),
-        Argument("page_shift", "i32", PAGE_SHIFT),
+        Argument("page_shift", "i32", page_shift(expand.part)),
         Argument("total_q", "i32", field("total_q")),
         Argument("max_seqlen_k", "i32", field("max_seqlen_k")),
         Argument("first_head", "i32", minimum(first, field("num_heads"))),

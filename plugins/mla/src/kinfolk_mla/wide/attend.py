@@ -7,7 +7,7 @@ from functools import reduce
 
 import attrs
 
-from kinfolk.ir.ops import arithmetic, convert, lanes, vector
+from kinfolk.ir.ops import arithmetic, control, convert, lanes, vector
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.layout import Step
@@ -85,15 +85,22 @@ class Attention:
 
         return [find(number) for number in range(self.work.geometry.head_tiles)]
 
-    def correct(self, tile: Value, now: Attended, valid: Sequence[Value], largest: Sequence[Value]) -> Attended:
-        """In the rare case, mask the scores of tile `tile` past the sequence and raise the maxima.
+    def correct(
+        self, tile: Value, now: Attended, valid: Sequence[Value], largest: Sequence[Value], ahead: int = 0
+    ) -> Attended:
+        """In the rare case, mask the scores of tile `tile` + `ahead` past the sequence and raise the maxima.
 
         Whether it is the rare case needs no other lane's scores: some lane holds the one that exceeds.
         """
         rare = reduce(arithmetic.smin, valid) < self.work.geometry.spec.page_size
         for row, score in zip(now.rows, largest, strict=True):
             rare = rare | self.softmax.exceeds(row, score)
-        return branch(lanes.any_lane(rare), lambda: self.raised(tile, now, valid), lambda: now, cold=True)
+        return branch(
+            lanes.any_lane(rare),
+            lambda: self.raised(control.opaque(tile, uniform=True) + ahead, now, valid),
+            lambda: now,
+            cold=True,
+        )
 
     def raised(self, tile: Value, now: Attended, valid: Sequence[Value]) -> Attended:
         """Return the scores with -inf past `valid` keys of each page, rows under their larger maximum, accumulators
@@ -112,9 +119,10 @@ class Attention:
         return Attended(now.refused + self._refused(tile, valid), scores, rows, output)
 
     def _refused(self, tile: Value, valid: Sequence[Value]) -> Value:
-        """Return how many of a tile's page ids that are in use lie outside the cache."""
+        """Return how many of a tile's page ids that are in use lie outside the cache, each where its page begins."""
+        table = self.pages.table
         wrong = [
-            convert.zext((number < self.pages.table.tiles) & rows.eq(0), to=I32)
+            convert.zext((number < table.tiles) & rows.eq(0) & table.opens(number), to=I32)
             for number, rows in zip(self.pages.numbers(tile), valid, strict=True)
         ]
         return reduce(arithmetic.add, wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
@@ -22,13 +23,17 @@ from kinfolk_mla.decode.sequence import Work
 from kinfolk_mla.wide.ring import Incoming, Pages, Staged, naming_jobs, row_views
 from kinfolk_mla.wide.rows import STAGED, PaddedPart, SwizzledPart, swizzled_vector
 
+STRETCH: Final = 16
+"""Rows of a tile that a view has: a page, or a part of one."""
+
 
 @attrs.frozen(eq=False)
 class DirectRing:
     """Slots of padded latent rows, then rope rows without padding, `stage` bringing a wave's worth of vectors.
 
-    The waves of a group bring a tile together: as many rows of each page as any other, one a call, and as many blocks
-    of rope rows. Each group has slots of its own.
+    The waves of a group bring a tile together: as many rows of each stretch of `STRETCH` as any other, one a call, and
+    as many blocks of rope rows. So the rows of a wave lie within what an instruction adds to an address. Each group
+    has slots of its own.
     """
 
     work: Work
@@ -72,8 +77,8 @@ class DirectRing:
 
     @property
     def _rows_per_wave(self) -> int:
-        """Rows of a page that a wave brings."""
-        return self.work.geometry.spec.page_size // self.work.geometry.spec.head_waves
+        """Rows of a stretch that a wave brings."""
+        return STRETCH // self.work.geometry.spec.head_waves
 
     @property
     def _rope_rows(self) -> int:
@@ -89,7 +94,7 @@ class DirectRing:
         geometry, spec = self.work.geometry, self.work.geometry.spec
         a_call = geometry.wave_size * self._vector
         shared = self._rope_calls * spec.head_waves * self._rope_rows == spec.tile_keys
-        if a_call != spec.latent_width or spec.page_size % spec.head_waves or not shared:
+        if a_call != spec.latent_width or STRETCH % spec.head_waves or not shared:
             raise IRError(
                 f"{spec.head_waves} waves do not bring rows of {spec.latent_width} + {spec.rope_width} elements, "
                 f"{spec.tile_keys} a tile, in calls of {a_call} elements each"
@@ -113,20 +118,22 @@ class DirectRing:
     def calls(self, pages: Sequence[Page], slot: Value) -> list[Job]:
         """Return the jobs that ask for this wave's part of a tile, `pages` being there when they run."""
         spec, vector = self.work.geometry.spec, self._vector
+        parts: list[Page] = []
         views: list[Value] = []
         row = self.work.member * self._rows_per_wave
         begin: list[Value] = []
 
         def bound() -> None:
-            views.extend(row_views(self.work, page)[0] for page in pages)
+            parts.extend(part for page in pages for part in page.divided(spec.page_size // STRETCH, spec.page_size))
+            views.extend(row_views(self.work, part, STRETCH)[0] for part in parts)
             begin.append(slot + row * self.latent.pitch)
 
-        def latent(page: int, number: int) -> Job:
+        def latent(part: int, number: int) -> Job:
             def call() -> None:
                 index = row * spec.latent_width + lanes.lane_id() * vector
-                place = (page * spec.page_size + number) * self.latent.pitch
+                place = (part * STRETCH + number) * self.latent.pitch
                 self.stage.add(
-                    views[page],
+                    views[part],
                     index + number * spec.latent_width if number else index,
                     self.latent.buffer,
                     begin[0],
@@ -137,22 +144,23 @@ class DirectRing:
 
             return call
 
-        calls = [latent(page, number) for number in range(self._rows_per_wave) for page in range(spec.tile_pages)]
-        return [bound, *calls, *(self._rope_job(pages, slot, number) for number in range(self._rope_calls))]
+        stretches = spec.tile_keys // STRETCH
+        calls = [latent(part, number) for number in range(self._rows_per_wave) for part in range(stretches)]
+        return [bound, *calls, *(self._rope_job(parts, slot, number) for number in range(self._rope_calls))]
 
-    def _rope_job(self, pages: Sequence[Page], slot: Value, number: int) -> Job:
-        return lambda: self._rope_call(pages, slot, number)
+    def _rope_job(self, parts: Sequence[Page], slot: Value, number: int) -> Job:
+        return lambda: self._rope_call(parts, slot, number)
 
-    def _rope_call(self, pages: Sequence[Page], slot: Value, number: int) -> None:
+    def _rope_call(self, parts: Sequence[Page], slot: Value, number: int) -> None:
         """Ask for one of this wave's blocks of rope rows; where each lane reads decides the order of its vectors."""
-        spec, vector = self.work.geometry.spec, self._vector
-        blocks = spec.page_size // self._rope_rows
+        vector = self._vector
+        blocks = STRETCH // self._rope_rows
         first = self.work.member * self._rope_calls if self._rope_calls > 1 else self.work.member
         place = first + number if number else first
-        page, block = place // blocks, place % blocks
-        chosen = pages[0]
-        for other_page, other in enumerate(pages[1:], start=1):
-            here = page.eq(other_page)
+        part, block = place // blocks, place % blocks
+        chosen = parts[0]
+        for number_of_other, other in enumerate(parts[1:], start=1):
+            here = part.eq(number_of_other)
             chosen = Page(
                 arithmetic.select(here, other.identifier, chosen.identifier),
                 arithmetic.select(here, other.rows, chosen.rows),
@@ -162,5 +170,5 @@ class DirectRing:
         row = block * self._rope_rows + lane // vectors
         source = row * self.rope.columns + swizzled_vector(row, lane % vectors, vectors) * vector
         start = slot + place * (self._rope_rows * self.rope.columns)
-        _, view = row_views(self.work, chosen)
+        _, view = row_views(self.work, chosen, STRETCH)
         self.stage.add(view, source, self.rope.buffer, start, count=vector, offset=self.rope_begin, scope=STAGED)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kinfolk.expr import ceil_div, eq, fact, field
+from kinfolk.fields import listing
 from kinfolk.ir.types import SCALARS
 from kinfolk.refusal import Limit
 from kinfolk.roles import ROLES, role_fact
@@ -55,17 +56,26 @@ def _capability(code: str, kind: type[MlaWideSpec]) -> tuple[Limit, ...]:
             because=f"{kind.waves // kind.key_groups} waves compute {kind.heads_per_wave} heads each",
             remedy=f"Pad or divide the query to {heads} heads a request, or let another candidate serve it.",
         ),
-        kind.pages_ahead,
+        kind.keys_ahead,
     )
 
 
 def _spec_limits(kind: type[MlaWideSpec], staging: str) -> tuple[Limit, ...]:
     """Return what a spec with a staging must meet on an arch."""
     code, heads, atom_heads = CODES[kind], heads_of(kind), STAGINGS[staging].atom_heads
+    pages = tuple(sorted({PAGE_SIZE, STAGINGS[staging].tile_keys}))
     tiles = tiles_held(kind, staging)
-    tile_bytes = STAGINGS[staging].tile_pages * PAGE_SIZE * (ROW_BYTES + MlaWideSpec.row_padding_bytes)
+    tile_bytes = STAGINGS[staging].tile_keys * (ROW_BYTES + MlaWideSpec.row_padding_bytes)
     return (
         *shape_limits(code, atom_heads, atom_heads, kind.lanes),
+        Limit(
+            f"{code}.spec.page_size",
+            "not_validated",
+            "page_size",
+            field("page_size").one_of(pages),
+            because="layouts and registers are proved for these alone",
+            remedy=f"Evolve the spec to page_size={listing(pages)}.",
+        ),
         Limit(
             f"{code}.spec.num_heads",
             "not_validated",

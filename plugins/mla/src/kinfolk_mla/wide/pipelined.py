@@ -127,7 +127,7 @@ class PipelinedLoop:
             following=incoming.following,
             loaded=incoming.loaded,
             reads=[value for read in reads for value in read],
-            attended=self.attention.correct(tile + 1, scored, state.next_rows, largest),
+            attended=self.attention.correct(tile, scored, state.next_rows, largest, ahead=1),
         )
 
     def _key_stream(self, slot: Value, tile: int = KEYS) -> Stream:

@@ -12,12 +12,12 @@ from kinfolk.refusal import Limit
 from kinfolk.schedule import ScheduleSpace
 from kinfolk_mla.combine.plan import combine_spec
 from kinfolk_mla.decode.candidate import CAUSAL_NOTE
-from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, PAGE_SIZE, ROPE_WIDTH
+from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, PAGE_SIZE, PAGE_SIZES, ROPE_WIDTH
 from kinfolk_mla.decode.plan import plan_of
 from kinfolk_mla.decode.segments import Segments
 from kinfolk_mla.schedules import SCHEDULES
 from kinfolk_mla.wide import limits
-from kinfolk_mla.wide.spec import MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
+from kinfolk_mla.wide.spec import STAGINGS, MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -67,13 +67,13 @@ def grouped_schedule(arch: Arch) -> Schedule:
     return GROUPED_DIRECT if brings_tiles_directly(arch) else GROUPED_REGISTERS
 
 
-def wide_spec(kind: type[MlaWideSpec], schedule: Schedule) -> MlaWideSpec:
-    """Return the spec of a schedule."""
+def wide_spec(kind: type[MlaWideSpec], schedule: Schedule, page_size: int = PAGE_SIZE) -> MlaWideSpec:
+    """Return the spec of a schedule for pages of so many keys, or for tiles where pages are larger."""
     return kind(
         num_heads=limits.heads_of(kind),
         latent_width=LATENT_WIDTH,
         rope_width=ROPE_WIDTH,
-        page_size=PAGE_SIZE,
+        page_size=min(page_size, STAGINGS[schedule.staging].tile_keys),
         dtype=DTYPE,
         **attrs.asdict(schedule),
     )
@@ -83,13 +83,14 @@ def _candidate(
     code: str, kind: type[MlaWideSpec], capability: tuple[Limit, ...], schedule_for: Callable[[Arch], Schedule]
 ) -> Candidate:
     def specs(arch: Arch, flavor: str) -> Iterator[Spec]:
-        """Yield the one spec that a plan can name, and the combine kernel's."""
-        yield wide_spec(kind, schedule_for(arch))
+        """Yield the specs that a plan can name, by the size of pages, and the combine kernel's."""
+        schedule = schedule_for(arch)
+        yield from dict.fromkeys(wide_spec(kind, schedule, size) for size in PAGE_SIZES)
         yield combine_spec()
 
     def plan(request: MlaRequest, arch: Arch) -> Plan:
         """Return the plan of an admitted request: a workgroup per segment and sequence, then the combine."""
-        spec = wide_spec(kind, schedule_for(arch))
+        spec = wide_spec(kind, schedule_for(arch), request.page_size)
         return plan_of(request, spec, Segments.of(spec, spec.workgroups_per_cu), arch)
 
     return Candidate(

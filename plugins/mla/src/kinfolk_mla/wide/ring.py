@@ -102,10 +102,10 @@ def naming_jobs(pages: Pages, tile: Value, following: Sequence[Value], incoming:
     return [resolve, look_up]
 
 
-def row_views(work: Work, page: Page) -> tuple[Value, Value]:
+def row_views(work: Work, page: Page, page_size: int) -> tuple[Value, Value]:
     """Return the views of a page's rows, latent and rope."""
     spec, arguments = work.geometry.spec, work.arguments
     return (
-        page.view(arguments.c_kv, spec.latent_width, spec.page_size),
-        page.view(arguments.k_rope, spec.rope_width, spec.page_size),
+        page.view(arguments.c_kv, spec.latent_width, page_size),
+        page.view(arguments.k_rope, spec.rope_width, page_size),
     )

@@ -14,20 +14,20 @@ from kinfolk_mla.spec import MlaSpec
 
 @attrs.frozen(kw_only=True)
 class Staging:
-    """How tiles come to workgroup memory, and what goes with it: heads of an atom, pages of a tile.
+    """How tiles come to workgroup memory, and what goes with it: heads of an atom, keys of a tile.
 
     `score_units` and `value_units` are how many units the two products of a tile have, one a read.
     """
 
     atom_heads: int
-    tile_pages: int
+    tile_keys: int
     score_units: int
     value_units: int
 
 
 STAGINGS: Final = {
-    "registers": Staging(atom_heads=16, tile_pages=1, score_units=18, value_units=8),
-    "direct": Staging(atom_heads=32, tile_pages=2, score_units=36, value_units=32),
+    "registers": Staging(atom_heads=16, tile_keys=16, score_units=18, value_units=8),
+    "direct": Staging(atom_heads=32, tile_keys=32, score_units=36, value_units=32),
 }
 
 KEYS, VALUES = 1, 0
@@ -51,7 +51,7 @@ class MlaWideSpec(MlaSpec):
 
     heads_per_wave: ClassVar[int] = 32
     workgroups_per_cu: ClassVar[int] = 1
-    pages_ahead: ClassVar[int] = 4 * max(staging.tile_pages for staging in STAGINGS.values()) + 1
+    keys_ahead: ClassVar[int] = 4 * max(staging.tile_keys for staging in STAGINGS.values()) + 16
     rotations: ClassVar[Mapping[str, Rotation]]
 
     staging: str = attrs.field(validator=OneOf(tuple(STAGINGS)))
@@ -68,7 +68,12 @@ class MlaWideSpec(MlaSpec):
     @property
     def tile_pages(self) -> int:
         """How many pages make a tile."""
-        return STAGINGS[self.staging].tile_pages
+        return STAGINGS[self.staging].tile_keys // self.page_size
+
+    @property
+    def most_shift(self) -> int:
+        """Return the power of two that the largest page has tiles; where a tile has several pages, these are whole."""
+        return super().most_shift if self.tile_pages == 1 else 0
 
     @property
     def rotation(self) -> Rotation:

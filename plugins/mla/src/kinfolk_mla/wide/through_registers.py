@@ -99,7 +99,7 @@ class RegisterRing:
 
         def bound() -> None:
             (page,) = pages
-            views.extend(row_views(self.work, page))
+            views.extend(row_views(self.work, page, self.work.geometry.spec.page_size))
 
         def load(number: int, piece: int) -> Job:
             return lambda: loaded.append(self.stagings[number].load_piece(views[number], self.sources[number], piece))
