@@ -36,6 +36,7 @@ for _name in (
     "engine_pair",
     "goldens_family",
     "observed_values",
+    "random_kernels",
     "paged_sum",
     "workgroup_toy",
     "planted",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kinfolk.analysis.meetings import uneven_meetings
 from kinfolk.analysis.uniformity import Level
 from kinfolk.check.defect import Defect
 from kinfolk.ir.meaning import Control, LanePermutation, Matrix, MemoryAccess
@@ -22,8 +23,9 @@ WHO: Final = {Level.WAVE: "waves", Level.LANE: "lanes"}
 def divergent_barriers(subject: Subject) -> tuple[Defect, ...]:
     """Return a defect for each op that needs all waves, or all lanes of a wave, and may run without some.
 
-    A barrier needs the whole workgroup; `core.meet` the whole wave, for other waves may meet it elsewhere. A matrix
-    product, a read that exchanges lanes and a permutation that may read from an inactive lane need the whole wave.
+    A barrier needs the whole workgroup; `core.meet` the whole wave, for other waves may meet it elsewhere, as often as
+    this one. A matrix product, a read that exchanges lanes and a permutation that may read from an inactive lane need
+    the whole wave.
     """
     found: list[Defect] = []
     for op in subject.kernel.walk():
@@ -34,7 +36,7 @@ def divergent_barriers(subject: Subject) -> tuple[Defect, ...]:
             if level > needed:
                 found.append(_parted(op, control, level, needed))
                 break
-    return tuple(found)
+    return tuple(found) or uneven_meetings(subject, BARRIER)
 
 
 def divergent_loops(subject: Subject) -> tuple[Defect, ...]:

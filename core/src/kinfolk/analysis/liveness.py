@@ -1,8 +1,12 @@
-"""Which values matter: those that a store, a barrier or the way to one depends on."""
+"""Which values matter: those that a store, a barrier or the way to one depends on.
+
+What is put into workgroup memory matters where something that matters is read from there.
+"""
 
 from __future__ import annotations
 
-from kinfolk.ir.meaning import Control
+from kinfolk.analysis.comparisons import constant_of
+from kinfolk.ir.meaning import Control, MemoryAccess
 from kinfolk.ir.value import Kernel, Operation, Region, Value
 
 
@@ -11,9 +15,23 @@ def live_values(kernel: Kernel) -> frozenset[Value]:
     marking = _Marking(kernel)
     for op in kernel.walk():
         if op.definition.effects & {"writes", "barrier"}:
-            marking.happens(op)
-            marking.values += op.operands
+            buffer = filled_buffer(op)
+            if buffer is None or buffer.defining_op is None:
+                marking.written(op)
+            else:
+                marking.filled.setdefault(buffer, []).append(op)
     return marking.finished()
+
+
+def filled_buffer(op: Operation) -> Value | None:
+    """Return the workgroup memory that an op puts something into; None for any other op."""
+    meaning = op.definition.meaning
+    if isinstance(meaning, MemoryAccess):
+        if meaning.action == "stage":
+            return op.operands[-2]
+        if meaning.space == "workgroup" and meaning.action in ("store", "atomic_add"):
+            return op.operands[0]
+    return None
 
 
 def ops_behind(kernel: Kernel, op: Operation) -> frozenset[Operation]:
@@ -28,6 +46,7 @@ def ops_behind(kernel: Kernel, op: Operation) -> frozenset[Operation]:
 class _Marking:
     def __init__(self, kernel: Kernel) -> None:
         self.values: list[Value] = []
+        self.filled: dict[Value, list[Operation]] = {}
         self._live: set[Value] = set()
         self.happening: set[Operation] = set()
         self._around: dict[Operation, Operation] = {}
@@ -44,6 +63,11 @@ class _Marking:
             if op.regions:
                 self.values += op.operands[: 3 if _is(op, "for") else 1]
             op = self._around.get(op)
+
+    def written(self, op: Operation) -> None:
+        """Note that what an op writes matters."""
+        self.happens(op)
+        self.values += op.operands
 
     def finished(self) -> frozenset[Value]:
         """Return all that the noted values and ops depend on."""
@@ -65,15 +89,26 @@ class _Marking:
                     self._carried(loop, value.index - 1)
             return
         self.happens(op)
+        for each in self.filled.pop(value, ()):  # a buffer that is read, or handed on
+            self.written(each)
         if not op.regions:
             self.values += op.operands
         elif _is(op, "for"):
-            self._carried(op, value.index)
+            self._carried(op, value.index, first=not _runs(op))
         else:
             self.values += [region.operations[-1].operands[value.index] for region in op.regions]
 
-    def _carried(self, loop: Operation, index: int) -> None:
-        self.values += [loop.operands[3 + index], loop.regions[0].operations[-1].operands[index]]
+    def _carried(self, loop: Operation, index: int, *, first: bool = True) -> None:
+        """Note what a loop carries: what each round hands on, and what the first is given unless no round reads it."""
+        self.values.append(loop.regions[0].operations[-1].operands[index])
+        if first:
+            self.values.append(loop.operands[3 + index])
+
+
+def _runs(loop: Operation) -> bool:
+    """Return whether a loop is known to have a round: what it gives then is what one made."""
+    lower, upper = map(constant_of, loop.operands[:2])
+    return lower is not None and upper is not None and lower < upper
 
 
 def _is(op: Operation, kind: str) -> bool:
