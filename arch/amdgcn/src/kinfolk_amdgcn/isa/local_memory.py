@@ -14,6 +14,8 @@ from kinfolk_amdgcn.isa.fault import Stop
 from kinfolk_amdgcn.isa.waves import LANES, Array, Outstanding, Waves
 
 NOBODY: Final = 0
+ADDRESS_MASK: Final = 0xFFFFFFFF
+"""Addresses have 32 bits and wrap: a register with a negative part of an address and an offset make a place."""
 
 
 class LocalMemory:
@@ -35,7 +37,7 @@ class LocalMemory:
 
         Stops at an address outside the workgroup's memory or no multiple of `align`.
         """
-        wide = np.broadcast_to(address, w.live.shape).astype(np.int64)
+        wide = np.broadcast_to(address, w.live.shape).astype(np.int64) & ADDRESS_MASK
         wrong = wide + size > self.limit
         if not w.all_live:
             wrong &= w.live
