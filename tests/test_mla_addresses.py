@@ -309,6 +309,7 @@ def arguments_of_one_key(artifact: Artifact, *, token: int = 0, sequence: int = 
         "out": row_of(512, dtype),
         "lse": row_of(1, np.dtype(np.float32)),
         "scale": 1.0,
+        "k_scale": 1.0,
         "block_table_stride": stride,
         "num_pages": 1,
         "total_q": token + 1,

@@ -26,6 +26,7 @@ from kinfolk_runtime.simulator.engine import Simulator
 pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942", "gfx950")]
 
 HEADS, KEYS, SCALE = 3, 5, 0.125
+K_SCALE = 4.0  # a power of two: the product of both scales is SCALE exactly
 LOWEST = np.float32(-3.4028234663852886e38)
 SEGMENTS = [1, 2, 7, 16, 64, 65]
 """Fewer than are asked for at once, as many, more; as many as a wave has lanes, and one more."""
@@ -84,7 +85,8 @@ def launched(
         **held,
         "out": np.full((tokens, heads, latent), np.nan, numpy_dtype(spec.dtype)),
         "lse": np.full((tokens, heads), np.nan, np.float32),
-        "scale": SCALE,
+        "scale": SCALE / K_SCALE,
+        "k_scale": K_SCALE,
         "total_q": total_q,
         "num_heads": heads,
         "num_segments": segments,
@@ -94,8 +96,10 @@ def launched(
 
 
 def is_right(found: dict[str, Any], out: Array, lse: Array) -> bool:
-    """Whether outputs are within their own rounding and 1e-5 of a row, LSE within 1e-5, and empty rows exact."""
-    given, logs = found["out"].astype(np.float64), found["lse"].astype(np.float64)
+    """Whether outputs, in the unit of the cache, are within their own rounding and 1e-5 of a row, LSE within 1e-5, and
+    empty rows exact.
+    """
+    given, logs = found["out"].astype(np.float64) / K_SCALE, found["lse"].astype(np.float64)
     unit = 2.0**-8 if found["out"].dtype == numpy_dtype("bf16") else 2.0**-11
     near = np.abs(given - out) <= 1.01 * unit * np.abs(out) + 1e-5 * np.abs(out).max(axis=-1, keepdims=True)
     empty = np.isneginf(lse)

@@ -25,7 +25,8 @@ from kinfolk_runtime.spec_space import spec_space
 
 FLAVOR = "llvm22"
 ARCHS = ("gfx942", "gfx950")
-FEW, DECODE, PIPELINED, GROUPED = "mla_decode_h16", "mla_decode_h128", "mla_pipelined_h128", "mla_grouped_h64"
+FEW, DECODE = "mla_decode_h16_bf16", "mla_decode_h128_bf16"
+PIPELINED, GROUPED = "mla_pipelined_h128", "mla_grouped_h64"
 pytestmark = [pytest.mark.compile, pytest.mark.needs("mla", "gfx942")]
 
 
@@ -36,7 +37,7 @@ def composed(arch: str) -> Composition:
 
 @functools.cache
 def spec_of(arch: str, kind: str, page_size: int = 16) -> Spec:
-    """Return the spec whose symbol begins with a kind, such as `mla_decode_h16`, and that counts such pages."""
+    """Return the spec whose symbol begins with a kind, such as `mla_decode_h16_bf16`, and that counts such pages."""
     every = [each for each in spec_space(composed(arch), FLAVOR) if each.symbol().startswith(f"{kind}_")]
     [found] = [each for each in every if attrs.asdict(each)["page_size"] == page_size]
     return found

@@ -121,6 +121,7 @@ def test_a_segment_without_keys_reads_nothing_and_writes_two_numbers() -> None:
         "out": np.full((1, 16, 512), 7, numpy_dtype("bf16")),
         "lse": np.full((1, 16), 7, np.float32),
         "scale": 1.0,
+        "k_scale": 1.0,
         "block_table_stride": 4,
         "num_pages": 1,
         "total_q": 1,

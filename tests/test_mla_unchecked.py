@@ -48,7 +48,7 @@ def composition(request: pytest.FixtureRequest) -> Composition:
 
 
 def spec_of(composition: Composition, dtype: str = "bf16") -> MlaDecodeSpec:
-    return attrs.evolve(decode_spec(REQUEST.num_heads, schedule_for(composition.arch)), dtype=dtype)
+    return attrs.evolve(decode_spec(REQUEST.num_heads, schedule_for(composition.arch)), dtype=dtype, kv_dtype=dtype)
 
 
 def arguments_of(request: MlaRequest, scenario: str, **changed: list[int]) -> dict[str, Any]:
@@ -64,6 +64,7 @@ def arguments_of(request: MlaRequest, scenario: str, **changed: list[int]) -> di
     }
     values = {
         "scale": request.scale,
+        "k_scale": request.k_scale,
         "block_table_stride": table.shape[1],
         "num_pages": request.num_pages,
         "total_q": request.total_q,

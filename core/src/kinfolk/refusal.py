@@ -10,7 +10,7 @@ import attrs
 from kinfolk.errors import PluginError
 from kinfolk.expr import Expr, ExprError, ExprOverflow, Scope
 from kinfolk.expr.arithmetic import FloorDiv, Mul
-from kinfolk.expr.condition import AllOf, Comparison, Eq, Ge, Gt, Le, Lt, Ne, Not, OneOf
+from kinfolk.expr.condition import AllOf, AnyOf, Comparison, Eq, Ge, Gt, Le, Lt, Ne, Not, OneOf
 from kinfolk.expr.node import Const, Fact, Field
 from kinfolk.fields import FieldError, FieldTypeError, listing, shown
 
@@ -139,6 +139,9 @@ def _worded(condition: Expr, name: str, scope: Scope) -> str | None:
         case AllOf(terms):
             parts = [_worded(term, name, scope) for term in terms]
             return " and ".join(part for part in parts if part) if parts and all(parts) else None
+        case AnyOf(terms):
+            parts = [_worded(term, name, scope) for term in terms]
+            return " or ".join(part for part in parts if part) if parts and all(parts) else None
         case Not(term) if term == subject:
             return "False"
         case _:

@@ -36,12 +36,17 @@ EDGES = {
     "rope_dim": (64, 32),
     "page_size": (16, 48),
     "dtype": ("bf16", "f16"),
-    "kv_dtype": ("bf16", "f8E4M3FN"),
+    "kv_dtype": ("bf16", "f8E5M2"),
     "num_seqs": (65535, 65536),
     "num_seg": (65535, 65536),
     "max_seqlen_k": (2**31 - 16, 2**31 - 15),
     "num_pages": (2**31 - 1, 2**31),
 }
+
+
+def having(encoding):
+    """Return the arch with instructions that know an encoding of 8-bit floats."""
+    return arch(facts=dict(arch().facts) | {"fp8_format": encoding})
 
 
 def test_every_limit_has_an_edge_here():
@@ -52,8 +57,8 @@ def test_every_limit_has_an_edge_here():
 def test_each_limit_is_enforced_on_both_sides_and_says_so(name):
     good, bad = EDGES[name]
     others = {"num_pages": 147, "kv_dtype": "bf16"} | ({"total_q": 1} if name == "num_seqs" else {})
-    assert DECODE.unmet(CAPABILITY, request(**(others | {name: good})), arch()) == ()
-    [refusal] = DECODE.unmet(CAPABILITY, request(**(others | {name: bad})), arch())
+    assert DECODE.unmet(CAPABILITY, request(**(others | {name: good})), having("ocp")) == ()
+    [refusal] = DECODE.unmet(CAPABILITY, request(**(others | {name: bad})), having("ocp"))
     assert (refusal.code, refusal.field, refusal.value) == (f"mla.decode.{name}", name, bad)
     assert refusal.plugin == "kinfolk-mla" and str(good) in refusal.limit.replace("2147483632", str(2**31 - 16))
     assert refusal.remedy.endswith(".") and refusal.because
@@ -73,11 +78,33 @@ def test_all_limits_that_do_not_hold_are_told():
     assert fields == ["num_heads", "page_size", "dtype", "kv_dtype"]
 
 
+OWN = {"ocp": "f8E4M3FN", "fnuz": "f8E4M3FNUZ"}
+
+
+@pytest.mark.parametrize("encoding", OWN)
+def test_a_cache_in_the_other_encoding_is_refused_with_the_name_of_the_right_one(encoding):
+    own, other = OWN[encoding], next(name for each, name in OWN.items() if each != encoding)
+    assert DECODE.unmet(CAPABILITY, request(kv_dtype=own), having(encoding)) == ()
+    [refusal] = DECODE.unmet(CAPABILITY, request(kv_dtype=other), having(encoding))
+    assert (refusal.code, refusal.value) == ("mla.decode.kv_dtype", other)
+    assert refusal.limit.startswith(f"bf16 or {own} (") and refusal.remedy == f"Store the cache as bf16 or as {own}."
+    specs = {spec.kv_dtype for spec in decode_specs(having(encoding), "llvm22") if isinstance(spec, MlaDecodeSpec)}
+    assert specs == {"bf16", own}
+
+
+def test_an_arch_that_does_not_say_which_8_bit_floats_it_knows_takes_none():
+    assert DECODE.unmet(CAPABILITY, request(), arch()) == ()
+    [refusal] = DECODE.unmet(CAPABILITY, request(kv_dtype="f8E4M3FN"), arch())
+    assert (refusal.code, refusal.limit) == ("mla.decode.kv_dtype", "an arch that declares fp8_format")
+    assert {spec.kv_dtype for spec in decode_specs(arch(), "llvm22") if isinstance(spec, MlaDecodeSpec)} == {"bf16"}
+
+
 SPEC_EDGES = {
     "latent_width": (512, 528),
     "rope_width": (64, 80),
     "page_size": (16, 8),
     "dtype": ("f16", "f8E4M3FN"),
+    "kv_dtype": ("f8E4M3FNUZ", "f8E4M3FN"),
     "workgroups_per_cu": (2, 3),
     "fence_every": (18, 19),
 }
@@ -95,8 +122,13 @@ def test_no_more_reads_are_parked_than_a_lane_makes_of_a_key_row(count, taken):
 def test_each_limit_of_a_spec_has_two_sides(name):
     good, bad = SPEC_EDGES[name]
     spec = decode_spec(128)
-    assert unmet(SPEC_LIMITS, attrs.evolve(spec, **{name: good}), arch(), "p") == ()
-    [refusal] = unmet(SPEC_LIMITS, attrs.evolve(spec, **{name: bad}), arch(), "p")
+
+    def unmet_with(value):
+        also = {"kv_dtype": value} if name == "dtype" else {}
+        return unmet(SPEC_LIMITS, attrs.evolve(spec, **{name: value}, **also), having("fnuz"), "p")
+
+    assert unmet_with(good) == ()
+    [refusal] = unmet_with(bad)
     assert (refusal.field, refusal.value) == (name, bad)
 
 
@@ -111,7 +143,7 @@ def test_each_limit_of_a_spec_has_two_sides(name):
     ],
 )
 def test_an_arch_without_the_atom_of_a_type_is_refused(matrix, dtype, missing):
-    found = unmet(SPEC_LIMITS, attrs.evolve(decode_spec(16), dtype=dtype), arch(matrix=matrix), "p")
+    found = unmet(SPEC_LIMITS, attrs.evolve(decode_spec(16), dtype=dtype, kv_dtype=dtype), arch(matrix=matrix), "p")
     assert [(refusal.code, refusal.kind) for refusal in found] == [("mla.decode.spec.atom", "cannot")] * missing
     assert all(f"matrix.16x16x16.{dtype}.{dtype}.f32" in str(refusal) for refusal in found)
 

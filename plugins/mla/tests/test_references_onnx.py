@@ -4,6 +4,8 @@ It shares key heads among query heads, takes values of another width than keys, 
 behind a prefix (opset 24, input nonpad_kv_seqlen). It knows nothing of pages, packing and up-projections.
 """
 
+import attrs
+import ml_dtypes
 import numpy as np
 import pytest
 from mla_batches import batch, rows
@@ -91,6 +93,59 @@ def test_a_reference_is_attention_as_onnx_defines_it(name, causal):
     for tokens, expected, sums in found:
         np.testing.assert_allclose(out[tokens], expected, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(lse[tokens], sums, rtol=1e-11, atol=1e-12)
+
+
+NARROW = {
+    "f8E4M3FN": (TensorProto.FLOAT8E4M3FN, ml_dtypes.float8_e4m3fn),
+    "f8E4M3FNUZ": (TensorProto.FLOAT8E4M3FNUZ, ml_dtypes.float8_e4m3fnuz),
+}
+
+
+def dequantised(codes, kind, scale):
+    """Return what bytes stand for by the op DequantizeLinear, which knows each encoding by its type."""
+    node = helper.make_node("DequantizeLinear", ["x", "scale"], ["y"])
+    x = helper.make_tensor_value_info("x", kind, None)
+    floats = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("scale", "y")]
+    graph = helper.make_graph([node], "dequantise", [x, floats[0]], [floats[1]])
+    whole = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)])
+    theirs = helper.tensor_dtype_to_np_dtype(kind)
+    return ReferenceEvaluator(whole).run(None, {"x": codes.view(theirs), "scale": np.float32(scale)})[0]
+
+
+def narrowed(request, inputs, kv_dtype):
+    """Return request and inputs with a cache of 8-bit floats, and the cache as ONNX reads it."""
+    kind, own = NARROW[kv_dtype]
+    asked = attrs.evolve(request, kv_dtype=kv_dtype, k_scale=0.3)
+    cache = {name: inputs[name].astype(own) for name in ("c_kv", "k_rope")}
+    read = {name: dequantised(each.view(np.uint8), kind, 0.3).astype(np.float64) for name, each in cache.items()}
+    return asked, inputs | cache, inputs | read
+
+
+@pytest.mark.parametrize("kv_dtype", NARROW)
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_a_cache_of_8_bits_stands_for_what_onnx_dequantises(name, kv_dtype):
+    ours, theirs, is_absorbed = CONTRACTS[name]
+    request, inputs, read = narrowed(*batch(*MIXED, absorbed=is_absorbed), kv_dtype)
+    out, lse = ours(request, inputs)
+    for tokens, expected, sums in theirs(request, read):
+        np.testing.assert_allclose(out[tokens], expected, rtol=1e-6, atol=1e-6)  # its products are of f32
+        np.testing.assert_allclose(lse[tokens], sums, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+@pytest.mark.parametrize("fault", ["the other encoding", "no factor", "a factor of latent parts alone"])
+def test_the_comparison_sees_a_cache_that_is_read_otherwise(name, fault):
+    ours, theirs, is_absorbed = CONTRACTS[name]
+    request, inputs, read = narrowed(*batch(*MIXED, absorbed=is_absorbed), "f8E4M3FN")
+    if fault == "the other encoding":
+        inputs = inputs | {each: inputs[each].view(ml_dtypes.float8_e4m3fnuz) for each in ("c_kv", "k_rope")}
+    elif fault == "no factor":
+        request = attrs.evolve(request, k_scale=1.0)
+    else:
+        inputs = inputs | {"k_rope": inputs["k_rope"].astype(np.float64) / 0.3}
+    out, _ = ours(request, inputs)
+    tokens, expected, _ = theirs(request, read)[0]
+    assert not np.abs(out[tokens] - expected).max() < 1e-2
 
 
 @pytest.mark.parametrize("name", CONTRACTS)

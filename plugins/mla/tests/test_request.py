@@ -3,12 +3,13 @@
 import math
 
 import attrs
+import numpy as np
 import pytest
 
 from kinfolk.fields import FieldValueError
 from kinfolk.request import launch_names
 from kinfolk_mla.decode.plan import BINDINGS
-from kinfolk_mla.request import MlaRequest
+from kinfolk_mla.request import K_SCALE, SCALE, MlaRequest
 
 GIVEN = {
     "num_heads": 128,
@@ -50,12 +51,12 @@ def test_defaults_follow_what_is_given():
 
 def test_only_the_models_widths_have_a_default_in_python():
     optional = {field.name for field in attrs.fields(MlaRequest) if field.default is not attrs.NOTHING}
-    assert optional == {"kv_lora_rank", "rope_dim", "nope_dim", "v_dim", "num_seg", "num_cus", "candidate"}
+    assert optional == {"kv_lora_rank", "rope_dim", "nope_dim", "v_dim", "k_scale", "num_seg", "num_cus", "candidate"}
 
 
 def test_launch_fields_are_those_no_kernel_depends_on():
     shapes = ("num_seqs", "total_q", "max_seqlen_k", "num_pages", "scale")
-    assert launch_names(MlaRequest) == (*shapes, "num_seg", "num_cus")
+    assert launch_names(MlaRequest) == (*shapes, "k_scale", "num_seg", "num_cus")
 
 
 OUT_OF_RANGE = {
@@ -67,7 +68,8 @@ OUT_OF_RANGE = {
     "total_q": (4, 3),
     "num_seg": (-1, 0),
     "num_cus": (65537, 65536),
-    "scale": (2.0**-126, 2.0**-125),
+    "scale": (2.0**-94, 2.0**-93),
+    "k_scale": (2.0**33, 2.0**32),
     "dtype": ("i32", "f8E4M3FN"),
 }
 
@@ -80,10 +82,25 @@ def test_each_range_ends_where_it_says(name):
         attrs.evolve(request(), **{name: bad})
 
 
-@pytest.mark.parametrize("scale", [math.inf, math.nan, -0.5, 2.0**127])
-def test_a_scale_is_a_positive_finite_f32(scale):
-    with pytest.raises(FieldValueError, match="scale"):
-        request(scale=scale)
+@pytest.mark.parametrize("name", ["scale", "k_scale"])
+@pytest.mark.parametrize("scale", [math.inf, math.nan, -0.5, 0.0, 2.0**127])
+def test_a_scale_is_a_positive_finite_f32(name, scale):
+    with pytest.raises(FieldValueError, match=rf"MlaRequest\.{name} must be"):
+        request(**{name: scale})
+
+
+def test_scales_multiplied_are_scales_that_f32_has_room_for():
+    """Their product, and that times log2 e, is normal and finite; the lowest f32 lies 8 below any score near 0."""
+    log2_e, lowest = np.float32(1.442695), float(np.finfo(np.float32).min)
+    least = np.float32(SCALE.minimum) * np.float32(K_SCALE.minimum)
+    most = np.float32(SCALE.maximum) * np.float32(K_SCALE.maximum) * log2_e
+    assert float(np.finfo(np.float32).tiny) <= least and np.isfinite(most)
+    assert float(least * log2_e) * -lowest > 8.0 > float(least * log2_e) / 4 * -lowest
+
+
+def test_the_command_line_says_what_an_element_of_8_bits_stands_for():
+    assert MlaRequest.cli_defaults(GIVEN | {"kv_dtype": "f8E4M3FN"})["k_scale"] == 1.0
+    assert "k_scale" not in MlaRequest.cli_defaults(GIVEN | {"kv_dtype": "f8E4M3FN", "k_scale": 0.5})
 
 
 @pytest.mark.parametrize("total_q, taken", [(0, False), (1, True), (3, True), (4, False)])

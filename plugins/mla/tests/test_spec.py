@@ -26,6 +26,7 @@ def test_the_kernel_takes_what_it_reads_and_nothing_else():
         ("out", data, "write", 16),
         ("lse", "!core.ptr<f32, global>", "write", 4),
         ("scale", "f32", "read", 0),
+        ("k_scale", "f32", "read", 0),
         ("block_table_stride", "i32", "read", 0),
         ("num_pages", "i32", "read", 0),
         ("total_q", "i32", "read", 0),
@@ -38,10 +39,20 @@ def test_the_kernel_takes_what_it_reads_and_nothing_else():
     ]
 
 
+@pytest.mark.parametrize("cache", ["f8E4M3FN", "f8E4M3FNUZ"])
+def test_the_cache_alone_has_another_type(cache):
+    types = {each.name: str(each.type) for each in decode_spec(128, kv_dtype=cache).parameters()}
+    narrow = {name for name, kind in types.items() if kind == f"!core.ptr<{cache}, global>"}
+    assert narrow == {"c_kv", "k_rope"}
+    assert {name: kind for name, kind in types.items() if name not in narrow}.items() <= {
+        each.name: str(each.type) for each in SPEC.parameters()
+    }.items()
+
+
 def test_every_field_is_in_the_identity():
     for field in attrs.fields(MlaDecodeSpec):
         value = getattr(SPEC, field.name)
-        other = "f16" if field.name == "dtype" else value - 16 if field.name == "num_heads" else value + 16
+        other = "f16" if field.name.endswith("dtype") else value - 16 if field.name == "num_heads" else value + 16
         other = value - 1 if field.name.endswith(("ahead", "every", "reads", "cu")) else other
         assert attrs.evolve(SPEC, **{field.name: other}).identity() != SPEC.identity(), field.name
 
@@ -57,6 +68,7 @@ def test_a_meaningless_spec_does_not_exist(field, value):
 
 
 def test_symbols_are_names_of_their_own():
-    symbols = {decode_spec(heads).symbol() for heads in HEADS}
-    assert len(symbols) == len(HEADS)
+    types = ("bf16", "f8E4M3FN", "f8E4M3FNUZ")
+    symbols = {decode_spec(heads, kv_dtype=cache).symbol() for heads in HEADS for cache in types}
+    assert len(symbols) == len(HEADS) * len(types)
     assert all(symbol.replace("_", "").isalnum() and len(symbol) < 40 for symbol in symbols)

@@ -67,7 +67,14 @@ def test_direct_staging_needs_each_of_its_ops(name, role):
 )
 def test_a_spec_of_another_shape_is_refused(name, change):
     [field] = change
-    assert codes(kinfolk_validate_spec(attrs.evolve(SPECS[name], **change), having(name))) == [field]
+    also = {"kv_dtype": change["dtype"]} if field == "dtype" else {}
+    assert codes(kinfolk_validate_spec(attrs.evolve(SPECS[name], **change, **also), having(name))) == [field]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_cache_of_another_type_is_refused(name):
+    spec = attrs.evolve(SPECS[name], kv_dtype="f8E4M3FN")
+    assert codes(kinfolk_validate_spec(spec, having(name))) == ["kv_dtype"]
 
 
 @pytest.mark.parametrize("name", SPECS)

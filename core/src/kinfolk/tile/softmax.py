@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import attrs
 
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic, vector
-from kinfolk.ir.types import F32
+from kinfolk.ir.ops import arithmetic, control, convert, vector
+from kinfolk.ir.types import F32, I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.reduction import across_lanes, in_lane
 
@@ -42,18 +42,23 @@ class RowState:
 class OnlineSoftmax:
     """Softmax of rows whose scores lie in several slots of a lane, and in the lanes that differ in the bits of `masks`.
 
-    `scale` multiplies raw scores, a positive f32; `scale_log2` is scale * log2 e.
+    `scale` multiplies raw scores, a positive f32; `scale_log2` is scale * log2 e. Keys and values that are kept in
+    another unit stand for themselves times `unit`, a positive f32, which is part of `scale_log2` then.
     """
 
     scale: Value
     scale_log2: Value
     masks: tuple[int, ...]
     threshold: float = 8.0
+    unit: Value | None = None
 
     @classmethod
-    def of(cls, scale: Value, masks: tuple[int, ...], threshold: float = 8.0) -> OnlineSoftmax:
-        """Return the softmax for a scale known at launch."""
-        return cls(scale, scale * LOG2_E, masks, threshold)
+    def of(
+        cls, scale: Value, masks: tuple[int, ...], threshold: float = 8.0, unit: Value | None = None
+    ) -> OnlineSoftmax:
+        """Return the softmax for a scale, and a unit of keys and values, known at launch."""
+        whole = scale if unit is None else scale * unit
+        return cls(scale, whole * LOG2_E, masks, threshold, unit)
 
     def tile_maximum(self, scores: Sequence[Value]) -> Value:
         """Return the largest raw score of the tile's row; -inf where all are masked. No score is NaN."""
@@ -82,14 +87,19 @@ class OnlineSoftmax:
         return across_lanes(state.total, self.masks, arithmetic.fadd)
 
     def finish(self, state: RowState) -> tuple[Value, Value]:
-        """Return (1 / total weight, natural-log sum of exp of scaled scores) of the row.
+        """Return (1 / total weight, natural-log sum of exp of scaled scores) of the row; the first times the unit.
 
         Of a row without a score, whose total is 0, (the largest finite number, -inf): what it has accumulated is 0, and
         stays that.
         """
-        total = self.total(state)
-        inverse = arithmetic.fmin(arithmetic.rcp(total), constant(-LOWEST, F32))
-        return inverse, arithmetic.fma(state.maximum, self.scale, arithmetic.log2(total) * LN_2)
+        total, scale = self.total(state), self.scale
+        inverse = arithmetic.rcp(total)
+        if self.unit is not None:
+            hidden = control.opaque(convert.bitcast(self.unit, to=I32))  # what follows takes no register before
+            unit = convert.bitcast(hidden, to=F32)
+            inverse, scale = inverse * unit, scale * unit
+        inverse = arithmetic.fmin(inverse, constant(-LOWEST, F32))
+        return inverse, arithmetic.fma(state.maximum, scale, arithmetic.log2(total) * LN_2)
 
 
 def mask_scores(scores: Sequence[Value], key: Sequence[Value], valid: Value) -> list[Value]:

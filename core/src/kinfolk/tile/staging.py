@@ -1,5 +1,5 @@
 """Rows on their way from global to workgroup memory: loaded into registers ahead of time, written when the tile is
-free.
+free, in the type of the tile.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import attrs
 from kinfolk.errors import IRError
 from kinfolk.ir.ops import memory
 from kinfolk.ir.value import Value
+from kinfolk.tile.widen import widened
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 
 
@@ -20,6 +21,8 @@ class Staging:
 
     Each thread takes `pieces` vectors of `width`; the vectors of a wave are neighbours, so that loads are coalesced,
     and at once they are whole rows or an even part of one, so that a thread's pieces lie known rows and columns apart.
+    Rows of shorter floats than the tile's are widened when they are written, and take the registers of their own type
+    until then.
     """
 
     tile: WorkgroupTile
@@ -82,7 +85,8 @@ class Staging:
     def store_piece(self, target: Value, piece: int, value: Value, scope: str = "") -> None:
         """Write one of this thread's vectors to the tile."""
         row, column = divmod(piece * self.wave_size * self.width, self.columns)
-        self.tile.store(target, value, self.width, row=row, column=self.first_column + column, scope=scope)
+        wide = widened(value, self.tile.element)
+        self.tile.store(target, wide, self.width, row=row, column=self.first_column + column, scope=scope)
 
 
 def _divides(a: int, b: int) -> bool:

@@ -52,8 +52,8 @@ class Bias:
 
     @classmethod
     def of(cls, request: MlaRequest) -> Bias:
-        """Return that of no token; weights are rounded to the cache's type, as its values' partners in a product."""
-        return cls(unit_roundoff(request.kv_dtype), unit_roundoff(request.dtype))
+        """Return that of no token; weights are rounded to the query's type, in which products are."""
+        return cls(unit_roundoff(request.dtype), unit_roundoff(request.dtype))
 
     def with_token(self, out: Floats, magnitude: Floats, relative: Floats, leverage: Floats) -> Bias:
         """Return this with a token added: `out` and `magnitude` [heads, latent], `relative` error of f32 [heads] and

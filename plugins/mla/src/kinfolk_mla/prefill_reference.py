@@ -134,7 +134,7 @@ def projected_reference(request: MlaRequest, inputs: Mapping[str, Array]) -> dic
             likely[place, head] = found.out_likely()
             bias = found.added_to(bias)
     size = np.abs(out)
-    gate = gated(Tolerance(out_bound), size, size.max(axis=(1, 2), initial=0.0)[:, None, None])
+    gate = gated(request, Tolerance(out_bound), size, size.max(axis=(1, 2), initial=0.0)[:, None, None])
     gate = Tolerance(np.minimum(out_bound, np.maximum(gate.bound, likely)))
     return {
         "out": Expected(out, gate),

@@ -39,7 +39,7 @@ class Rounded:
     """One head's results for the queries of a sequence, and how far each may err.
 
     With u the unit roundoff of the type of queries, to which expanded elements are rounded once: an element x errs by
-    at most dx = latent u_f32 sum|c w| + u |x|. A score then errs by e = scale ((nope + rope + 8) u_f32 sum|q k| +
+    at most dx = latent u_f32 sum|c w| + u |x|. A score then errs by e = scale ((nope + rope + 9) u_f32 sum|q k| +
     sum|q| dk) in nats, and a weight, relatively, by 2 e (`reference.tolerances`); `out` adds the weighted sum of dv.
     LSE errs by the mean of what scores err, by weights w: the roundings of keys come to 5 u scale sqrt(sum (w q k)^2)
     there in all likelihood. Where that alone is more than the gate of LSE, as with all weight on one key and a large

@@ -21,8 +21,8 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 ABSOLUTE_GATE, RELATIVE_GATE, PEAK_GATE, LSE_GATE = 4e-2, 2e-2, 2e-2, 1.7e-2
-"""No tolerance is wider: |err| <= 4e-2 + 2e-2 |ref| per element and 2e-2 of a token's largest |ref|; LSE 1.7e-2, beside
-what f32 takes of huge scores (`tolerances`).
+"""No tolerance is wider: |err| <= 4e-2 k_scale + 2e-2 |ref| per element and 2e-2 of a token's largest |ref|; LSE
+1.7e-2, beside what f32 takes of huge scores (`tolerances`).
 """
 
 DEVIATIONS: Final = 5.0
@@ -31,13 +31,18 @@ DEVIATIONS: Final = 5.0
 TILE_KEYS: Final = 16
 """An accumulator is rescaled once for so many keys at most, or once a page where pages are smaller."""
 
-SCORE_ROUNDINGS: Final = 8
-"""Roundings from a raw score to its weight: scale, scale * log2 e, difference, product, exp2, hardware errors."""
+LEAST_WEIGHT: Final = 2.0**-118
+"""Weights below the smallest normal of f32, 2^-126, become 0; those of a segment are up to 2^8 before they are."""
+
+SCORE_ROUNDINGS: Final = 9
+"""Roundings from a raw score to its weight: scale, scale * k_scale, that times log2 e, difference, product, exp2,
+hardware errors.
+"""
 
 
 @attrs.frozen(eq=False)
 class Keys:
-    """The keys of one sequence that exist, by their `positions` in it, in fp64.
+    """The keys of one sequence that exist, by their `positions` in it, in fp64: what their elements stand for.
 
     `latent` [keys, latent], `rope` [keys, rope]. `refused` counts the slots that name no page of the cache, `length`
     the keys with theirs.
@@ -65,8 +70,13 @@ def gathered(request: MlaRequest, inputs: Mapping[str, Array], sequence: int) ->
     page = request.page_size
     slots, known, positions, length = _slots(request, inputs, sequence)
     at = slots[positions // page], positions % page
-    latent, rope = (inputs[name][at].astype(np.float64) for name in ("c_kv", "k_rope"))
+    latent, rope = (inputs[name][at].astype(np.float64) * key_unit(request) for name in ("c_kv", "k_rope"))
     return Keys(positions, latent, rope, int(np.count_nonzero(~known)), length)
+
+
+def key_unit(request: MlaRequest) -> float:
+    """Return what an element of the cache counts for, as a kernel is passed it: `k_scale` as an f32."""
+    return float(np.float32(request.k_scale))
 
 
 def _slots(request: MlaRequest, inputs: Mapping[str, Array], sequence: int) -> tuple[Array, Array, Array, int]:
@@ -108,7 +118,7 @@ class Attention:
 
     `out` [heads, latent] and `lse` [heads]; `magnitude` is the sum of |weight * latent| behind each element of `out`,
     `spread` the largest scale * sum of |q k| behind a score of each head, `leverage` what the weights of each head
-    can do to the length of its output (`bias.leverage`).
+    can do to the length of its output (`bias.leverage`), `lost` [latent] what becomes 0 of weights too small for f32.
     """
 
     out: Floats
@@ -116,6 +126,7 @@ class Attention:
     magnitude: Floats
     spread: Floats
     leverage: Floats
+    lost: Floats | float = 0.0
 
 
 def attend(query: Floats, keys: Keys, scale: float) -> Attention:
@@ -136,6 +147,7 @@ def attend(query: Floats, keys: Keys, scale: float) -> Attention:
         magnitude=weights @ np.abs(keys.latent),
         spread=scale * (np.abs(query) @ np.abs(keys.rows).T).max(axis=1),
         leverage=leverage(scores, weights * (out @ keys.latent.T)),
+        lost=LEAST_WEIGHT * np.abs(keys.latent).sum(axis=0),
     )
 
 
@@ -179,21 +191,28 @@ def score_error(request: MlaRequest, found: Attention) -> Floats:
 
 def summed_terms(request: MlaRequest, num_keys: int) -> int:
     """Return how many roundings of f32 a weight's normalisation and its accumulator take, at most."""
-    return 2 * num_keys + 3 * -(-num_keys // min(request.page_size, TILE_KEYS)) + 4
+    return 2 * num_keys + 3 * -(-num_keys // min(request.page_size, TILE_KEYS)) + 5
 
 
 def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Floats, Floats]:
     """Return how far `out` and `lse` of a token may lie from the reference.
 
+    An element of the cache is exact in the type of the query: one of 8 bits is widened to it, one of that type is it.
+    What it stands for is defined by the product with `k_scale`, as a number, so that this cache is not one that errs:
+    the tolerance is that of any other, with `k_scale` multiplied in twice, once with the scale and once with the sum of
+    weights. How far the cache is from what was rounded to it is no matter of the kernel's.
+
     A raw score is a sum of latent + rope exact products in f32, and a few roundings more on its way to a weight: it
-    errs by e = (latent + rope + 8) u_f32 * spread, in natural-log units, and so does each weight, relatively; to first
+    errs by e = (latent + rope + 9) u_f32 * spread, in natural-log units, and so does each weight, relatively; to first
     order LSE errs by e as well. A weight's normalisation errs by 2 e + n u_f32 with n keys summed; an accumulator takes
-    one rescale per tile at most, 3 roundings each. LSE adds n roundings of the sum, and is itself rounded at its own
-    size. The sum is one of weights before they are rounded to the cache's type, a rounding that LSE has no room for.
+    one rescale per tile at most, 3 roundings each; what is left is multiplied by `k_scale` over the sum of weights. LSE
+    adds n roundings of the sum, and is itself rounded at its own size. The sum is one of weights before they are
+    rounded to the query's type, in which products are, a rounding that LSE has no room for. Where a column is 0 in the
+    rows that count, as a short type makes it, what weights of almost 0 give is all there is, and may be lost.
 
     A large scale makes scores, and what f32 rounds off them, larger than any fixed gate of LSE. Beside the gate are
     taken 4 roundings of an f32 of the LSE's own size, and of the score what its roundings come to at most in all
-    likelihood, 5 sqrt(latent + rope + 8) u_f32 * spread (Higham and Mary, A new approach to probabilistic rounding
+    likelihood, 5 sqrt(latent + rope + 9) u_f32 * spread (Higham and Mary, A new approach to probabilistic rounding
     error analysis, 2019, theorem 3.1): a fifth of e. It stays below the gate's half up to a spread of 1100 nats.
     """
     unit = unit_roundoff("f32")
@@ -202,12 +221,13 @@ def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Fl
         found.out,
         magnitude=found.magnitude,
         terms=summed_terms(request, num_keys),
-        weight_dtype=request.kv_dtype,
+        weight_dtype=request.dtype,
         result_dtype=request.dtype,
         weight_error=np.minimum(2.0 * score, 1.0)[:, None],
     )
     size = np.abs(found.out)
-    out = gated(out, size, size.max(initial=0.0))
+    out = gated(request, out, size, size.max(initial=0.0))
+    out = Tolerance(out.bound + found.lost)
     if not num_keys:
         return out.bound, np.zeros_like(found.lse)
     own = 4.0 * unit * np.abs(found.lse)
@@ -217,9 +237,10 @@ def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Fl
     return out.bound, lse.bound + own
 
 
-def gated(tolerance: Tolerance, size: Floats, peak: Floats | float) -> Tolerance:
+def gated(request: MlaRequest, tolerance: Tolerance, size: Floats, peak: Floats | float) -> Tolerance:
     """Return a tolerance of `out`, nowhere wider than the gates for an element of `size` in a token of `peak`."""
-    return tolerance.at_most(ABSOLUTE_GATE + RELATIVE_GATE * size).at_most(PEAK_GATE * peak)
+    absolute = ABSOLUTE_GATE * key_unit(request)  # of caches of unit scale, as they are stored
+    return tolerance.at_most(absolute + RELATIVE_GATE * size).at_most(PEAK_GATE * peak)
 
 
 def decode_findings(outputs: Mapping[str, Array], expected: Mapping[str, Any]) -> Iterator[Finding]:

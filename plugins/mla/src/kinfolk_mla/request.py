@@ -21,14 +21,17 @@ from kinfolk.fields import (
 )
 from kinfolk.ir.types import SCALARS
 from kinfolk.request import Relation, Request
+from kinfolk_mla.cache import is_narrow
 
 FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
 MODEL: Final[Mapping[str, int]] = {"kv_lora_rank": 512, "rope_dim": 64, "nope_dim": 128, "v_dim": 128}
 """The widths of DeepSeek-V2, V3 and Kimi-K2."""
 
-SCALE: Final = ExactFloat(minimum=2.0**-125, maximum=2.0**126)
-"""Scales that, multiplied by log2 e, are normal as f32 and finite, and take the lowest f32 more than 8 from any score
-near 0: a running maximum that starts there is left at the first key, whatever a rescale waits for.
+K_SCALE: Final = ExactFloat(minimum=2.0**-32, maximum=2.0**32)
+"""Factors of a cache: far from what any quantisation chooses on both sides."""
+SCALE: Final = ExactFloat(minimum=2.0**-93, maximum=2.0**94)
+"""Scales that, multiplied by any `K_SCALE` and log2 e, are normal as f32 and finite, and take the lowest f32 more than
+8 from any score near 0: a running maximum that starts there is left at the first key, whatever a rescale waits for.
 """
 
 
@@ -56,8 +59,10 @@ class MlaRequest(Request):
     no sequence has more than `max_seqlen_k` keys. With `absorbed_query` the caller passes the query already multiplied
     by the key up-projection, as wide as a key row, and gets the latent output; else per-head queries of nope_dim +
     rope_dim and outputs of `v_dim`. `scale` multiplies q.k before softmax: 1/sqrt(nope_dim + rope_dim), the width
-    before absorption. `num_seg` and `num_cus` say how the work is spread, and change no result beyond its last bits.
-    With `causal`, the last query of a sequence sees all keys, each one before it a key less.
+    before absorption. An element of the cache stands for itself times `k_scale`, one number for latent and rotated
+    parts of all rows: that by which they were divided before they were rounded to an 8-bit `kv_dtype`. `num_seg` and
+    `num_cus` say how the work is spread, and change no result beyond its last bits. With `causal`, the last query of a
+    sequence sees all keys, each one before it a key less.
     Source: DeepSeek-V2, arXiv:2405.04434, section 2.1.
     """
 
@@ -98,6 +103,11 @@ class MlaRequest(Request):
     scale: float = launch_field(
         validator=SCALE, metadata=means("multiplies q.k before softmax: 1/sqrt(nope_dim + rope_dim)")
     )
+    k_scale: float = launch_field(
+        default=1.0,
+        validator=K_SCALE,
+        metadata=means("what an element of the cache stands for, latent and rotated: itself times this"),
+    )
     num_seg: int = launch_field(
         default=0,
         validator=ExactInt(minimum=0),
@@ -114,11 +124,16 @@ class MlaRequest(Request):
 
     @classmethod
     def cli_defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the model's widths and their scale, bf16, and pages of 16, as many as the sequences can fill."""
+        """Return the model's widths and their scale, bf16, and pages of 16, as many as the sequences can fill.
+
+        What elements of 8 bits stand for is said to be themselves, so that it is printed.
+        """
         found: dict[str, Any] = {**MODEL, "page_size": 16, "dtype": "bf16", "causal": True}
         known = {**found, **given}
         found["kv_dtype"] = known["dtype"]
         found["scale"] = 1.0 / math.sqrt(known["nope_dim"] + known["rope_dim"])
+        if is_narrow(known.get("kv_dtype", known["dtype"])):
+            found["k_scale"] = 1.0
         if "num_seqs" in known and "max_seqlen_k" in known:
             found["num_pages"] = known["num_seqs"] * -(-known["max_seqlen_k"] // known["page_size"])
         return {name: value for name, value in found.items() if name not in given}

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import Scenario, numpy_dtype, poison
+from kinfolk_mla.cache import is_narrow, largest, powers
 
 if TYPE_CHECKING:
     from kinfolk_mla.request import MlaRequest
@@ -42,6 +43,11 @@ class Rows:
     request: MlaRequest
     query: Singles
     keys: tuple[Singles, ...]
+
+    @property
+    def scale(self) -> float:
+        """What multiplies a product of query and stored key before softmax."""
+        return self.request.scale * self.request.k_scale
 
     @property
     def marker(self) -> int:
@@ -78,6 +84,11 @@ def decode_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
         _scenario(request, "exact_page", "whole pages", whole),
         _scenario(request, "page_plus_one", "a last page of one key", over),
         _scenario(request, "extreme", "finite scores of 1e30 and 1e38 of both signs", SHORT, _extreme),
+        *(
+            [_scenario(request, "codes", "every number of 8 bits, one key each", (1,), _coded)]
+            if is_narrow(request.kv_dtype)
+            else []
+        ),
         _scenario(request, "constant", "all keys of a sequence alike", SHORT, _constant),
         _scenario(request, "peaked", "nearly all weight on one key", SHORT, _peaked),
         _scenario(request, "one_sign", "values of one sign a column, weights of many sizes", ragged, _one_sign),
@@ -187,6 +198,7 @@ def paged(
 ) -> dict[str, Array]:
     """Round and page the keys of each sequence, which has so many `queries`: the cache, the offsets and the table."""
     slots = [-(-len(rows) // request.page_size) for rows in keys]
+    dtype, most = numpy_dtype(request.kv_dtype), largest(request.kv_dtype)
     order = generator.choice(request.num_pages, sum(slots), replace=False)  # a cache has more pages than are drawn
     pages = np.split(order, np.cumsum(slots)[:-1])
     table = np.full((request.num_seqs, -(-request.max_seqlen_k // request.page_size) + SPARE_SLOTS), -1, np.int32)
@@ -196,7 +208,7 @@ def paged(
     }
     for sequence, (rows, owned) in enumerate(zip(keys, pages, strict=True)):
         table[sequence, : len(owned)] = owned
-        _store(cache, rows.astype(numpy_dtype(request.kv_dtype)), owned, request)
+        _store(cache, np.clip(rows, -most, most).astype(dtype), owned, request)
     spoil(table, slots, request.num_pages)
     return {
         **cache,
@@ -225,7 +237,7 @@ def _spiked(rows: Rows) -> None:
     for keys in rows.keys:
         keys[:, rows.marker] = 0.0
         for position, lift in ((len(keys) // 2, 14.0), (len(keys) - 1, 45.0)):
-            keys[position : position + 1, rows.marker] = min(lift / (4.0 * rows.request.scale), 2.0**60)
+            keys[position : position + 1, rows.marker] = min(lift / (4.0 * rows.scale), 2.0**60)
 
 
 def _steep(request: MlaRequest) -> MlaRequest:
@@ -233,7 +245,7 @@ def _steep(request: MlaRequest) -> MlaRequest:
     pages = CLIMBERS * -(-min(CLIMB, request.max_seqlen_k) // request.page_size) + 1
     return attrs.evolve(
         request,
-        scale=STEEP,
+        scale=STEEP / request.k_scale,
         num_seqs=CLIMBERS,
         total_q=CLIMBERS * request.max_seqlen_q,
         num_pages=max(request.num_pages, pages),
@@ -258,14 +270,28 @@ def _climbing(rows: Rows) -> None:
 
 
 def _extreme(rows: Rows) -> None:
-    """Make every raw score one product of powers of two, exact in f32: of size 2^100, or 2^126 and 2^127 in turn."""
+    """Make every raw score one product of powers of two, exact in f32: of size 2^100 or more, or 2^126 and 2^127 in
+    turn.
+    """
+    high, low = powers(rows.request.kv_dtype, 77)
     rows.query[:] = 0.0
-    _marked(rows, 2.0**50)
-    rows.query[:, 1::2, rows.marker] = -(2.0**50)
+    _marked(rows, 2.0 ** (127 - high))
+    rows.query[:, 1::2, rows.marker] = -(2.0 ** (127 - high))
     for sequence, keys in enumerate(rows.keys):
-        keys[:, rows.marker] = 2.0**77 if sequence % 2 else 2.0**50
+        keys[:, rows.marker] = 2.0 ** (high if sequence % 2 else low)
         if sequence % 2:
-            keys[::2, rows.marker] = 2.0**76
+            keys[::2, rows.marker] = 2.0 ** (high - 1)
+
+
+def _coded(rows: Rows) -> None:
+    """Give keys every number that their type has, in all columns in turn, and scores little weight."""
+    dtype = numpy_dtype(rows.request.kv_dtype)
+    codes = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
+    codes = codes[np.isfinite(codes)]
+    np.multiply(rows.query, 2.0**-6 / rows.scale, out=rows.query)
+    for sequence, keys in enumerate(rows.keys):
+        first = 37 * sequence + 11 * np.arange(len(keys))[:, None]
+        keys[:] = codes[(first + np.arange(keys.shape[1])) % len(codes)]
 
 
 def _constant(rows: Rows) -> None:
@@ -286,7 +312,7 @@ def _one_sign(rows: Rows) -> None:
     generator = np.random.default_rng(rows.query.shape[1])
     rows.query[:] = 0.0
     rows.query[:, :, rows.marker] = generator.uniform(0.25, 2.0, rows.query.shape[:2])
-    step = min(np.log(2.0) / rows.request.scale, 2.0**14)
+    step = min(np.log(2.0) / rows.scale, 2.0**14)
     for keys in rows.keys:
         place = generator.uniform(0.0, 1.0, (len(keys), 1))
         column = generator.uniform(1.0, 2.0, rows.marker) * generator.choice((-1.0, 1.0), rows.marker)

@@ -18,12 +18,12 @@ class MlaSpec(Spec):
     """What every kernel over absorbed queries and a paged latent cache is compiled for.
 
     A workgroup serves up to `head_waves` times `heads_per_wave` heads of one sequence, and its waves stage key rows of
-    `latent_width` + `rope_width` elements of `dtype` together, a tile at a time; where there are `key_groups` of waves,
-    each takes every so many-th tile for the same heads. The `lanes` of a wave read and write `vector_bytes` each at
-    once; a staged key row is followed by `row_padding_bytes` unused ones, so that the rows of a column start in
-    different banks. `num_heads` is the stride of a query's rows. A page is `page_size` keys as the kernel counts them;
-    a page of the cache is a power of two of such pages, of `largest_page` keys at most. The loops count keys up to
-    `keys_ahead` past a sequence's last.
+    `latent_width` + `rope_width` elements together, a tile at a time: `kv_dtype` in the cache, widened to `dtype` on
+    their way. Where there are `key_groups` of waves, each takes every so many-th tile for the same heads. The `lanes`
+    of a wave read and write `vector_bytes` each at once; a staged key row is followed by `row_padding_bytes` unused
+    ones, so that the rows of a column start in different banks. `num_heads` is the stride of a query's rows. A page is
+    `page_size` keys as the kernel counts them; a page of the cache is a power of two of such pages, of `largest_page`
+    keys at most. The loops count keys up to `keys_ahead` past a sequence's last.
     """
 
     heads_per_wave: ClassVar[int]
@@ -41,6 +41,7 @@ class MlaSpec(Spec):
     rope_width: int = attrs.field(validator=ExactInt(minimum=16, step=16))
     page_size: int = attrs.field(validator=ExactInt())
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
+    kv_dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
 
     @property
     def atom_heads(self) -> int:
@@ -90,20 +91,21 @@ class MlaSpec(Spec):
     def parameters(self) -> tuple[Parameter, ...]:
         """Return what the kernel takes.
 
-        Data are aligned to 16 bytes. `status` is an i32 to which one is added for every slot in use whose page id lies
-        outside [0, num_pages), in sequences that have a query. A query whose row lies outside [0, total_q) is none.
-        Of a sequence with more than `max_seqlen_k` keys only so many are seen. With `num_segments` above 1, segment z
-        of the grid has `segment_pages` pages of each sequence from page z * segment_pages on, and what it comes to goes
-        to `part_out` [tokens, segments, heads, latent] and `part_ml` [tokens, segments, heads, 2], the maximum of raw
-        scores and the sum of weights under it, instead of `out` and `lse`; a segment without keys writes the latter
+        Data are aligned to 16 bytes. An element of the cache stands for itself times `k_scale`. `status` is an i32 to
+        which one is added for every slot in use whose page id lies outside [0, num_pages), in sequences that have a
+        query. A query whose row lies outside [0, total_q) is none. Of a sequence with more than `max_seqlen_k` keys
+        only so many are seen. With `num_segments` above 1, segment z of the grid has `segment_pages` pages of each
+        sequence from page z * segment_pages on, and what it comes to goes to `part_out` [tokens, segments, heads,
+        latent] and `part_ml` [tokens, segments, heads, 2], the maximum of raw scores and the sum of weights under it,
+        elements of the cache taken as they are, instead of `out` and `lse`; a segment without keys writes the latter
         alone. A page of the cache is 2^`page_shift` pages as the kernel counts them; without that parameter, it is one.
         """
-        data = PointerType(SCALARS[self.dtype])
+        data, cache = PointerType(SCALARS[self.dtype]), PointerType(SCALARS[self.kv_dtype])
         ids, floats = PointerType(I32), PointerType(F32)
         return (
             Parameter(name="qa", type=data, alignment=16),
-            Parameter(name="c_kv", type=data, alignment=16),
-            Parameter(name="k_rope", type=data, alignment=16),
+            Parameter(name="c_kv", type=cache, alignment=16),
+            Parameter(name="k_rope", type=cache, alignment=16),
             Parameter(name="cu_seqlens_q", type=ids, alignment=4),
             Parameter(name="cu_seqlens_k", type=ids, alignment=4),
             Parameter(name="block_table", type=ids, alignment=4),
@@ -111,6 +113,7 @@ class MlaSpec(Spec):
             Parameter(name="out", type=data, access="write", alignment=16),
             Parameter(name="lse", type=floats, access="write", alignment=4),
             Parameter(name="scale", type=F32),
+            Parameter(name="k_scale", type=F32),
             Parameter(name="block_table_stride", type=I32),
             Parameter(name="num_pages", type=I32, minimum=0),
             Parameter(name="total_q", type=I32, minimum=0),
@@ -148,7 +151,7 @@ class MlaDecodeSpec(MlaSpec):
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
-        return f"mla_decode_h{self.num_heads}_{self.dtype}_{self.digest()[:8]}"
+        return f"mla_decode_h{self.num_heads}_{self.kv_dtype.lower()}_{self.digest()[:8]}"
 
 
 @attrs.frozen(kw_only=True)

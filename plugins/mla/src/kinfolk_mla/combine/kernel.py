@@ -52,6 +52,7 @@ class Arguments:
     out: Value
     lse: Value
     scale: Value
+    k_scale: Value
     total_q: Value
     num_heads: Value
     num_segments: Value
@@ -81,7 +82,7 @@ class Combine:
         return cls(
             spec=spec,
             arguments=arguments,
-            softmax=OnlineSoftmax.of(arguments.scale, ()),
+            softmax=OnlineSoftmax.of(arguments.scale, (), unit=arguments.k_scale),
             wave_size=wave_size,
             token=token,
             head=lanes.block_id(axis=0, below=spec.most_heads),

@@ -46,8 +46,8 @@ class MlaCombineSpec(Spec):
 
         `part_out` [tokens, segments, heads, latent] and `part_ml` [tokens, segments, heads, 2] are what the segments
         left: sums of weighted latent rows, and the maximum of raw scores under which the weights were formed with the
-        sum of these. Of a segment whose sum is 0 nothing else is read. A query whose row lies outside [0, total_q) is
-        none.
+        sum of these, elements of the cache taken as they are. Of a segment whose sum is 0 nothing else is read. A query
+        whose row lies outside [0, total_q) is none.
         """
         floats = PointerType(F32)
         return (
@@ -57,6 +57,7 @@ class MlaCombineSpec(Spec):
             Parameter(name="out", type=PointerType(SCALARS[self.dtype]), access="write", alignment=16),
             Parameter(name="lse", type=floats, access="write", alignment=4),
             Parameter(name="scale", type=F32),
+            Parameter(name="k_scale", type=F32),
             Parameter(name="total_q", type=I32, minimum=0),
             Parameter(name="num_heads", type=I32, minimum=1, maximum=self.most_heads),
             Parameter(name="num_segments", type=I32, minimum=0, maximum=self.most_segments),

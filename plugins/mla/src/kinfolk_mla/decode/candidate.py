@@ -6,12 +6,17 @@ from typing import Final
 
 from kinfolk.candidate import Candidate, Note
 from kinfolk.expr import field, not_
+from kinfolk_mla.cache import NARROW
 from kinfolk_mla.decode.limits import CAPABILITY
 from kinfolk_mla.decode.plan import decode_plan, decode_specs
 
 CAUSAL_NOTE: Final = Note(
     "causal=False changes nothing: a sequence's only query is its last token and sees every key",
     when=not_(field("causal")),
+)
+NARROW_NOTE: Final = Note(
+    "an element of the cache stands for itself times k_scale, which is 1 where it is not passed",
+    when=field("kv_dtype").one_of(tuple(NARROW.values())),
 )
 DECODE: Final = Candidate(
     name="mla.decode",
@@ -21,5 +26,5 @@ DECODE: Final = Candidate(
     plan=decode_plan,
     specs=decode_specs,
     min_llvm=20,
-    notes=(CAUSAL_NOTE,),
+    notes=(CAUSAL_NOTE, NARROW_NOTE),
 )

@@ -77,7 +77,7 @@ class DecodeLoop:
             keys,
             ScoreProduct.of(geometry, keys.tile),
             ValueProduct.of(geometry, keys.tile),
-            OnlineSoftmax.of(work.arguments.scale, geometry.head_masks),
+            OnlineSoftmax.of(work.arguments.scale, geometry.head_masks, unit=work.arguments.k_scale),
             Query.reserve(geometry, spec.parked_query_reads),
         )
 

@@ -10,6 +10,7 @@ from kinfolk.fields import listing
 from kinfolk.ir.types import SCALARS
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
+from kinfolk_mla.cache import widened_cache, widened_spec
 from kinfolk_mla.request import FLOAT_TYPES
 from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec
 
@@ -23,11 +24,11 @@ MAX_I32: Final = 2**31 - 1
 _BELOW: Final = maximum(minimum(field("num_heads") // STEP * STEP, HEADS[-2]), HEADS[0])
 
 
-def capability(code: str, heads: Limit, keys_ahead: int = MlaDecodeSpec.keys_ahead) -> tuple[Limit, ...]:
+def capability(code: str, heads: Limit, cache: Limit, keys_ahead: int = MlaDecodeSpec.keys_ahead) -> tuple[Limit, ...]:
     """Return what a request must meet for a candidate whose codes begin with `code`.
 
-    `heads` is its limit of heads; it counts keys up to `keys_ahead` past a sequence's last. `causal` may be either: a
-    sequence's only query is its last token and sees every key.
+    `heads` is its limit of heads, `cache` that of the cache's type; it counts keys up to `keys_ahead` past a sequence's
+    last. `causal` may be either: a sequence's only query is its last token and sees every key.
     """
     return (
         Limit(
@@ -48,6 +49,7 @@ def capability(code: str, heads: Limit, keys_ahead: int = MlaDecodeSpec.keys_ahe
         ),
         heads,
         *_row_limits(code),
+        cache,
         Limit(
             f"{code}.num_seqs",
             "cannot",
@@ -118,14 +120,6 @@ def _row_limits(code: str) -> tuple[Limit, ...]:
             because="query and output are staged and rounded as this type",
             remedy=f"Convert the query to {DTYPE}.",
         ),
-        Limit(
-            f"{code}.kv_dtype",
-            "not_implemented",
-            "kv_dtype",
-            eq(field("kv_dtype"), DTYPE),
-            because="keys enter the matrix cores as they are stored",
-            remedy=f"Store the cache as {DTYPE}.",
-        ),
     )
 
 
@@ -140,6 +134,7 @@ CAPABILITY: Final = capability(
         remedy="The nearest that run are {below} and {above}: pad the query, or divide its heads over requests.",
         suggestions={"below": _BELOW, "above": _BELOW + STEP},
     ),
+    widened_cache("mla.decode", DTYPE),
 )
 """What a request must meet."""
 
@@ -171,10 +166,11 @@ def workgroup_bytes() -> Expr:
     return key_rows + field("parked_query_reads") * read_bytes
 
 
-def shape_limits(code: str, atom_heads: int, atom_rows: int, lanes: int) -> tuple[Limit, ...]:
+def shape_limits(code: str, atom_heads: int, atom_rows: int, lanes: int, cache: Limit) -> tuple[Limit, ...]:
     """Return what every spec must meet on an arch, for the candidate whose codes begin with `code`.
 
-    The atoms of both products have `atom_heads` heads side by side, and `atom_rows` rows, over waves of `lanes`.
+    `cache` is its limit of the cache's type. The atoms of both products have `atom_heads` heads side by side, and
+    `atom_rows` rows, over waves of `lanes`.
     """
     return (
         single(code, "latent_width", LATENT_WIDTH),
@@ -195,6 +191,7 @@ def shape_limits(code: str, atom_heads: int, atom_rows: int, lanes: int) -> tupl
             because=f"both products are made of {atom_rows}x{atom_heads}x{PAGE_SIZE} matrix atoms of the type",
             remedy="Choose an arch that has the atom, or a type for which this one has it.",
         ),
+        cache,
         Limit(
             f"{code}.spec.wave_size",
             "not_implemented",
@@ -233,7 +230,7 @@ def _has_atom(rows: int, heads: int) -> Expr:
 def _spec_limits(kind: type[MlaDecodeSpec], atom_rows: int) -> tuple[Limit, ...]:
     return (
         single("mla.decode", "page_size", PAGE_SIZE),
-        *shape_limits("mla.decode", kind.heads_per_wave, atom_rows, kind.lanes),
+        *shape_limits("mla.decode", kind.heads_per_wave, atom_rows, kind.lanes, widened_spec("mla.decode")),
         _at_most_the_reads(kind, "parked_query_reads", "the query has as many reads as a key row"),
         _at_most_the_reads(kind, "fence_every", "the first product has that many units, one a read of a key row"),
         Limit(

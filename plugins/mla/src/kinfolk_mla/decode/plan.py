@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -10,6 +10,7 @@ import attrs
 from kinfolk.expr import Expr, ceil_div, const, eq, field, select, stride
 from kinfolk.matrix import atom_fact
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Offsets, PageIds, Plan
+from kinfolk_mla.cache import cache_types
 from kinfolk_mla.combine.plan import combine_spec
 from kinfolk_mla.decode.limits import DTYPE, HEADS, LATENT_WIDTH, PAGE_SIZE, PAGE_SIZES, ROPE_WIDTH
 from kinfolk_mla.decode.segments import Segments
@@ -78,29 +79,35 @@ def kind_for(arch: Arch) -> type[MlaDecodeSpec]:
 
 
 def decode_spec(
-    num_heads: int, schedule: Schedule = SCHEDULES[-1][1], kind: type[MlaDecodeSpec] = MlaDecodeSpec
+    num_heads: int,
+    schedule: Schedule = SCHEDULES[-1][1],
+    kind: type[MlaDecodeSpec] = MlaDecodeSpec,
+    kv_dtype: str = DTYPE,
 ) -> MlaDecodeSpec:
-    """Return the spec of a schedule for a number of heads."""
+    """Return the spec of a schedule for a number of heads and a type of the cache."""
     return kind(
         num_heads=num_heads,
         latent_width=LATENT_WIDTH,
         rope_width=ROPE_WIDTH,
         page_size=PAGE_SIZE,
         dtype=DTYPE,
+        kv_dtype=kv_dtype,
         **attrs.asdict(schedule),
     )
 
 
 def decode_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
-    """Yield every spec that a plan can name: one per number of heads in the arch's schedule, and the combine's."""
+    """Yield every spec that a plan can name: one per number of heads and type of the cache in the arch's schedule, and
+    the combine's.
+    """
     schedule, kind = schedule_for(arch), kind_for(arch)
-    yield from (decode_spec(heads, schedule, kind) for heads in HEADS)
+    yield from (decode_spec(heads, schedule, kind, cache) for cache in cache_types(arch, DTYPE) for heads in HEADS)
     yield combine_spec()
 
 
 def decode_plan(request: MlaRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup per segment, sequence and up to 64 heads; the combine."""
-    spec = decode_spec(request.num_heads, schedule_for(arch), kind_for(arch))
+    spec = decode_spec(request.num_heads, schedule_for(arch), kind_for(arch), request.kv_dtype)
     return plan_of(request, spec, Segments.of(spec, spec.workgroups_per_cu), arch)
 
 
@@ -125,7 +132,7 @@ def plan_of(request: MlaRequest, spec: MlaSpec, segments: Segments, arch: Arch) 
                 condition=segments.are_several,
             ),
         ),
-        bindings=(*BINDINGS, *_workspace(segments)),
+        bindings=(*with_cache(BINDINGS, request.kv_dtype), *_workspace(segments)),
         outputs=OUTPUTS,
         contents=CONTENTS,
         remarks=segments.remarks(),
@@ -170,6 +177,7 @@ def _combine_arguments(segments: Segments) -> tuple[Argument, ...]:
     return (
         *(Argument(name, "pointer", name) for name in pointers),
         Argument("scale", "f32", FloatField("scale")),
+        Argument("k_scale", "f32", FloatField("k_scale")),
         Argument("total_q", "i32", field("total_q")),
         Argument("num_heads", "i32", field("num_heads")),
         Argument("num_segments", "i32", segments.count),
@@ -256,9 +264,18 @@ BINDINGS: Final = (
     ),
 )
 
+CACHE: Final = ("c_kv", "k_rope")
+
+
+def with_cache(bindings: Iterable[Binding], kv_dtype: str) -> tuple[Binding, ...]:
+    """Return bindings with a cache of another type."""
+    return tuple(attrs.evolve(each, dtype=kv_dtype) if each.name in CACHE else each for each in bindings)
+
+
 ARGUMENTS: Final = (
     *(Argument(binding.name, "pointer", binding.name) for binding in BINDINGS),
     Argument("scale", "f32", FloatField("scale")),
+    Argument("k_scale", "f32", FloatField("k_scale")),
     Argument("block_table_stride", "i32", stride("block_table", 0)),
     Argument("num_pages", "i32", field("num_pages")),
     Argument("total_q", "i32", field("total_q")),

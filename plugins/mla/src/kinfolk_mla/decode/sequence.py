@@ -26,6 +26,7 @@ class Arguments:
     out: Value
     lse: Value
     scale: Value
+    k_scale: Value
     block_table_stride: Value
     num_pages: Value
     total_q: Value

@@ -74,6 +74,7 @@ class Arguments:
     out: Value
     lse: Value
     scale: Value
+    k_scale: Value
     block_table_stride: Value
     num_pages: Value
     page_shift: Value
@@ -121,7 +122,7 @@ class Attention:
         values = values_of(spec, geometry, key_steps(spec, geometry))
         tiles = Tiles.of(spec, arguments, queries.sequence, values)
         masks = lanes_sharing(per_lane(geometry.atom.shape.c.columns, "the query of a score"))
-        softmax = OnlineSoftmax.of(arguments.scale, masks)
+        softmax = OnlineSoftmax.of(arguments.scale, masks, unit=arguments.k_scale)
         scores = Scores.of(spec, geometry, softmax, tiles.keys)
         return cls(spec, arguments, queries, tiles, values, scores, softmax)
 

@@ -25,6 +25,7 @@ from kinfolk.tile.paging import Page
 from kinfolk.tile.state import branch, loop
 from kinfolk.tile.timeline import Round, Section, Stream
 from kinfolk.tile.transposed import TransposedOperand
+from kinfolk.tile.widen import widened
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_mla.prefill.batch import Sequence, wide
 from kinfolk_mla.prefill.geometry import FRAGMENTS, Geometry, store_columns
@@ -135,7 +136,8 @@ class Expansion:
             return [memory.view_load(view, start + column, count=self.latent.width) for column in reads]
 
         low, high = pages
-        return branch(lane_index(keys // spec.part).eq(0), lambda: load(low), lambda: load(high))
+        loaded = branch(lane_index(keys // spec.part).eq(0), lambda: load(low), lambda: load(high))
+        return [widened(each, self.sequence.geometry.element) for each in loaded]
 
     def _count(self, pages: Many[Page]) -> None:
         """Add the slots that name no page to the status word: once, for the first head."""

@@ -9,6 +9,7 @@ from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, ne, no
 from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
+from kinfolk_mla.cache import widened_cache, widened_spec
 from kinfolk_mla.decode.limits import (
     ATOM_TYPES,
     DTYPE,
@@ -35,10 +36,6 @@ def _width(name: str, value: int, because: str) -> Limit:
         because=because,
         remedy=f"Pass a model in which it is {value}.",
     )
-
-
-def _type(name: str, because: str, remedy: str) -> Limit:
-    return Limit(f"mla.prefill.{name}", "not_implemented", name, eq(field(name), DTYPE), because=because, remedy=remedy)
 
 
 def _counted(name: str, condition: Expr, because: str, remedy: str) -> Limit:
@@ -79,8 +76,15 @@ CAPABILITY: Final = (
         because="keys are read in parts of pages",
         remedy=f"Re-page the cache to {listing(PAGE_SIZES)} keys a page.",
     ),
-    _type("dtype", "query and output are read and rounded as this type", f"Convert the query to {DTYPE}."),
-    _type("kv_dtype", "latent rows enter the matrix cores as they are stored", f"Store the cache as {DTYPE}."),
+    Limit(
+        "mla.prefill.dtype",
+        "not_implemented",
+        "dtype",
+        eq(field("dtype"), DTYPE),
+        because="query and output are read and rounded as this type",
+        remedy=f"Convert the query to {DTYPE}.",
+    ),
+    widened_cache("mla.prefill", DTYPE),
     Limit(
         "mla.prefill.num_seg",
         "not_implemented",
@@ -132,6 +136,7 @@ def _workgroup_memory(limit_field: str, elements: Expr, workgroups: Expr | int) 
 
 _SHARED: Final = (
     _single("head_width", HEAD_WIDTH),
+    widened_spec("mla.prefill"),
     Limit(
         "mla.prefill.spec.dtype",
         "not_implemented",

@@ -13,8 +13,9 @@ from kinfolk.candidate import Candidate
 from kinfolk.expr import Expr, ceil_div, const, field, maximum, minimum, select, stride
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk.remark import Remark
+from kinfolk_mla.cache import cache_types
 from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, ROPE_WIDTH
-from kinfolk_mla.decode.plan import BINDINGS, CONTENTS, OUTPUTS, page_shift
+from kinfolk_mla.decode.plan import BINDINGS, CONTENTS, OUTPUTS, page_shift, with_cache
 from kinfolk_mla.prefill.limits import CAPABILITY, HEAD_WIDTH
 from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec
 
@@ -29,9 +30,16 @@ GROUPS: Final = (1, 2, 4, 8)
 """Of how many groups there may be, the first that fits is taken, else the last."""
 
 
-def expand_spec() -> MlaExpandSpec:
+def expand_spec(kv_dtype: str = DTYPE) -> MlaExpandSpec:
     """Return the spec of the kernel that forms keys and values."""
-    return MlaExpandSpec(latent_width=LATENT_WIDTH, head_width=HEAD_WIDTH, dtype=DTYPE, weight_rows=64, read_ahead=4)
+    return MlaExpandSpec(
+        latent_width=LATENT_WIDTH,
+        head_width=HEAD_WIDTH,
+        dtype=DTYPE,
+        kv_dtype=kv_dtype,
+        weight_rows=64,
+        read_ahead=4,
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -79,9 +87,11 @@ SCHEDULES: Final[tuple[tuple[str | None, Schedule], ...]] = (
 """By the role that an arch must have an op in; the last holds everywhere."""
 
 
-def prefill_spec(schedule: Schedule = SCHEDULES[-1][1]) -> MlaPrefillSpec:
-    """Return the spec of a schedule."""
-    return MlaPrefillSpec(head_width=HEAD_WIDTH, rope_width=ROPE_WIDTH, dtype=DTYPE, **attrs.asdict(schedule))
+def prefill_spec(schedule: Schedule = SCHEDULES[-1][1], kv_dtype: str = DTYPE) -> MlaPrefillSpec:
+    """Return the spec of a schedule, for a type of the cache."""
+    return MlaPrefillSpec(
+        head_width=HEAD_WIDTH, rope_width=ROPE_WIDTH, dtype=DTYPE, kv_dtype=kv_dtype, **attrs.asdict(schedule)
+    )
 
 
 def schedule_for(arch: Arch) -> Schedule:
@@ -91,8 +101,9 @@ def schedule_for(arch: Arch) -> Schedule:
 
 def prefill_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
     """Yield every spec that a plan can name."""
-    yield expand_spec()
-    yield prefill_spec(schedule_for(arch))
+    for cache in cache_types(arch, DTYPE):
+        yield expand_spec(cache)
+        yield prefill_spec(schedule_for(arch), cache)
 
 
 _HEAD_BYTES: Final = field("num_seqs") * field("max_seqlen_k") * (2 * HEAD_WIDTH * 2)
@@ -113,12 +124,13 @@ GROUP_HEADS: Final = ceil_div(field("num_heads"), GROUP_COUNT)
 
 def prefill_plan(request: MlaRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: for each group of heads, expansion and then attention."""
-    expand, attend = expand_spec(), prefill_spec(schedule_for(arch))
+    cache = request.kv_dtype
+    expand, attend = expand_spec(cache), prefill_spec(schedule_for(arch), cache)
     launches = (launch for number in range(GROUPS[-1]) for launch in _group(number, expand, attend, arch.wave_size))
     return Plan(
         request=request,
         launches=tuple(launches),
-        bindings=_BINDINGS,
+        bindings=with_cache(_BINDINGS, cache),
         outputs=OUTPUTS,
         contents=CONTENTS,
         remarks=REMARKS,
@@ -163,6 +175,7 @@ def _group(number: int, expand: MlaExpandSpec, attend: MlaPrefillSpec, wave_size
             arguments=(
                 *_pointers(attend),
                 Argument("scale", "f32", FloatField("scale")),
+                Argument("k_scale", "f32", FloatField("k_scale")),
                 *shared,
                 Argument("num_heads", "i32", field("num_heads")),
                 Argument("causal", "i32", select(field("causal"), 1, 0)),

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from kinfolk.check import Scenario, numpy_dtype
 from kinfolk_mla.addresses import address_scenarios
+from kinfolk_mla.cache import powers
 from kinfolk_mla.request import MODEL, MlaRequest
 from kinfolk_mla.scenarios import Spoil, misnamed, paged
 
@@ -41,6 +42,11 @@ class Rows:
     query: Singles
     weights: Singles
     keys: tuple[Singles, ...]
+
+    @property
+    def scale(self) -> float:
+        """What multiplies a product of query and stored key before softmax."""
+        return self.request.scale * self.request.k_scale
 
     @property
     def query_marker(self) -> Singles:
@@ -203,18 +209,21 @@ def _climbing(rows: Rows) -> None:
         marker[:] = 0.0
         for tile in range(1, -(-len(keys) // 32)):
             position = 32 * tile + 5 * tile % 32
-            marker[position : position + 1] = min(tile * 120.0 / (4.0 * rows.request.scale), 2.0**60)
+            marker[position : position + 1] = min(tile * 120.0 / (4.0 * rows.scale), 2.0**60)
 
 
 def _extreme(rows: Rows) -> None:
-    """Make every raw score one product of powers of two, exact in f32: of size 2^100, or 2^126 and 2^127 in turn."""
+    """Make every raw score one product of powers of two, exact in f32: of size 2^100 or more, or 2^126 and 2^127 in
+    turn.
+    """
+    high, low = powers(rows.request.kv_dtype, 77)
     rows.query[:] = 0.0
-    rows.query_marker[:] = 2.0**50
-    rows.query_marker[1::2] = -(2.0**50)
+    rows.query_marker[:] = 2.0 ** (127 - high)
+    rows.query_marker[1::2] = -(2.0 ** (127 - high))
     for sequence in range(len(rows.keys)):
-        rows.key_marker(sequence)[:] = 2.0**77 if sequence % 2 else 2.0**50
+        rows.key_marker(sequence)[:] = 2.0 ** (high if sequence % 2 else low)
         if sequence % 2:
-            rows.key_marker(sequence)[::2] = 2.0**76
+            rows.key_marker(sequence)[::2] = 2.0 ** (high - 1)
 
 
 def _one_sign(rows: Rows) -> None:
@@ -227,7 +236,7 @@ def _one_sign(rows: Rows) -> None:
     rows.query[:] = 0.0
     rows.query_marker[:] = generator.uniform(0.25, 2.0, rows.query.shape[:2])
     np.abs(rows.weights, out=rows.weights)
-    step = min(np.log(2.0) / rows.request.scale, 2.0**14)
+    step = min(np.log(2.0) / rows.scale, 2.0**14)
     for sequence, keys in enumerate(rows.keys):
         place = generator.uniform(0.0, 1.0, len(keys))
         width = rows.request.kv_lora_rank

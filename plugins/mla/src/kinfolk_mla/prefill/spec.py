@@ -18,10 +18,11 @@ from kinfolk_mla.request import FLOAT_TYPES
 class MlaProjectedSpec(Spec):
     """What both kernels are compiled for: the width of a head's values, and of its keys but for their rotated part.
 
-    All that is in memory but LSE is of `dtype`. A wave's matrix atoms have `atom` rows and columns. A page of the cache
-    is `part` keys or a power of two times as many. `lanes` of a wave read and write `vector_bytes` each at once; a
-    staged row is followed by `row_padding_bytes` unused ones. Heads are counted at launch: a kernel serves any number,
-    in groups that have the workspace in turn.
+    All that is in memory is of `dtype`, but LSE, and the cache, which is of `kv_dtype` and widened to it; what is
+    formed of that is in the unit of its elements. A wave's matrix atoms have `atom` rows and columns. A page of the
+    cache is `part` keys or a power of two times as many. `lanes` of a wave read and write `vector_bytes` each at once;
+    a staged row is followed by `row_padding_bytes` unused ones. Heads are counted at launch: a kernel serves any
+    number, in groups that have the workspace in turn.
     """
 
     lanes: ClassVar[int] = 64
@@ -41,6 +42,7 @@ class MlaProjectedSpec(Spec):
 
     head_width: int = attrs.field(validator=ExactInt(minimum=128, step=128))
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
+    kv_dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
 
     @property
     def most_blocks(self) -> int:
@@ -81,7 +83,7 @@ class MlaExpandSpec(MlaProjectedSpec):
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
-        return f"mla_expand_{self.dtype}_{self.digest()[:8]}"
+        return f"mla_expand_{self.kv_dtype.lower()}_{self.digest()[:8]}"
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return what the kernel takes.
@@ -92,7 +94,7 @@ class MlaExpandSpec(MlaProjectedSpec):
         """
         data, ids = PointerType(SCALARS[self.dtype]), PointerType(I32)
         return (
-            Parameter(name="c_kv", type=data, alignment=16),
+            Parameter(name="c_kv", type=PointerType(SCALARS[self.kv_dtype]), alignment=16),
             Parameter(name="w_ukv", type=data, alignment=16),
             Parameter(name="cu_seqlens_q", type=ids, alignment=4),
             Parameter(name="cu_seqlens_k", type=ids, alignment=4),
@@ -164,20 +166,21 @@ class MlaPrefillSpec(MlaProjectedSpec):
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
-        return f"mla_prefill_{self.dtype}_{self.digest()[:8]}"
+        return f"mla_prefill_{self.kv_dtype.lower()}_{self.digest()[:8]}"
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return what the kernel takes.
 
         `q` [tokens, heads, head + rope], `expanded` as `MlaExpandSpec` leaves it, `out` [tokens, heads, head] and `lse`
-        [tokens, heads]. With `causal` 1 the last query of a sequence sees all keys, each one before it a key less;
-        with 0 all see all. `query_blocks` is how many blocks of queries the grid has for a sequence.
+        [tokens, heads]. Elements of keys and values stand for themselves times `k_scale`. With `causal` 1 the last
+        query of a sequence sees all keys, each one before it a key less; with 0 all see all. `query_blocks` is how many
+        blocks of queries the grid has for a sequence.
         """
         data, ids = PointerType(SCALARS[self.dtype]), PointerType(I32)
         return (
             Parameter(name="q", type=data, alignment=16),
             Parameter(name="expanded", type=data, alignment=16),
-            Parameter(name="k_rope", type=data, alignment=16),
+            Parameter(name="k_rope", type=PointerType(SCALARS[self.kv_dtype]), alignment=16),
             Parameter(name="cu_seqlens_q", type=ids, alignment=4),
             Parameter(name="cu_seqlens_k", type=ids, alignment=4),
             Parameter(name="block_table", type=ids, alignment=4),
@@ -185,6 +188,7 @@ class MlaPrefillSpec(MlaProjectedSpec):
             Parameter(name="out", type=data, access="write", alignment=16),
             Parameter(name="lse", type=PointerType(F32), access="write", alignment=4),
             Parameter(name="scale", type=F32),
+            Parameter(name="k_scale", type=F32),
             *self.shared_parameters(),
             Parameter(name="num_heads", type=I32, minimum=1, maximum=self.most_heads),
             Parameter(name="causal", type=I32, minimum=0, maximum=1),

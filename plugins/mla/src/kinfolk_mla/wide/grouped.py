@@ -71,7 +71,7 @@ class GroupedLoop:
     def of(cls, work: Work, spec: MlaGroupedSpec) -> GroupedLoop:
         """Reserve workgroup memory and set the stages up."""
         ring = DirectRing.of(work, spec.rotation.slots)
-        softmax = OnlineSoftmax.of(work.arguments.scale, work.geometry.head_masks)
+        softmax = OnlineSoftmax.of(work.arguments.scale, work.geometry.head_masks, unit=work.arguments.k_scale)
         scores, values = ScoreUnits.of(work, ring.parts), ValueUnits.of(work.geometry, ring.latent)
         return cls(work, spec, ring, scores, values, Attention(work, ring.pages, scores, values, softmax))
 

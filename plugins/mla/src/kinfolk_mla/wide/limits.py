@@ -12,6 +12,7 @@ from kinfolk.refusal import Limit
 from kinfolk.roles import ROLES, role_fact
 from kinfolk.tile.rotation import PAST
 from kinfolk.tile.timeline import most_units_after
+from kinfolk_mla.cache import plain_cache, plain_spec
 from kinfolk_mla.decode.limits import (
     DTYPE,
     LATENT_WIDTH,
@@ -56,6 +57,7 @@ def _capability(code: str, kind: type[MlaWideSpec]) -> tuple[Limit, ...]:
             because=f"{kind.waves // kind.key_groups} waves compute {kind.heads_per_wave} heads each",
             remedy=f"Pad or divide the query to {heads} heads a request, or let another candidate serve it.",
         ),
+        plain_cache(code, DTYPE),
         kind.keys_ahead,
     )
 
@@ -67,7 +69,7 @@ def _spec_limits(kind: type[MlaWideSpec], staging: str) -> tuple[Limit, ...]:
     tiles = tiles_held(kind, staging)
     tile_bytes = STAGINGS[staging].tile_keys * (ROW_BYTES + MlaWideSpec.row_padding_bytes)
     return (
-        *shape_limits(code, atom_heads, atom_heads, kind.lanes),
+        *shape_limits(code, atom_heads, atom_heads, kind.lanes, plain_spec(code)),
         Limit(
             f"{code}.spec.page_size",
             "not_validated",

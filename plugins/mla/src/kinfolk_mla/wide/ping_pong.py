@@ -67,7 +67,7 @@ class PingPongLoop:
     def of(cls, work: Work, spec: MlaGroupedSpec) -> PingPongLoop:
         """Reserve workgroup memory and set the stages up."""
         ring = RegisterRing.of(work, spec.rotation.slots)
-        softmax = OnlineSoftmax.of(work.arguments.scale, work.geometry.head_masks)
+        softmax = OnlineSoftmax.of(work.arguments.scale, work.geometry.head_masks, unit=work.arguments.k_scale)
         scores, values = ScoreUnits.of(work, ring.parts), ValueUnits.of(work.geometry, ring.latent)
         return cls(work, spec, ring, scores, values, Attention(work, ring.pages, scores, values, softmax))
 

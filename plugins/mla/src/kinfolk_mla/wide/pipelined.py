@@ -59,7 +59,7 @@ class PipelinedLoop:
     def of(cls, work: Work, spec: MlaPipelinedSpec) -> PipelinedLoop:
         """Reserve workgroup memory and set the stages up."""
         ring = RINGS[spec.staging](work, spec.rotation.slots)
-        softmax = OnlineSoftmax.of(work.arguments.scale, work.geometry.head_masks)
+        softmax = OnlineSoftmax.of(work.arguments.scale, work.geometry.head_masks, unit=work.arguments.k_scale)
         scores, values = ScoreUnits.of(work, ring.parts), ValueUnits.of(work.geometry, ring.latent)
         attention = Attention(work, ring.pages, scores, values, softmax)
         return cls(work, spec, ring, scores, values, attention)

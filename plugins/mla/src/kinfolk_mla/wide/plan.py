@@ -75,6 +75,7 @@ def wide_spec(kind: type[MlaWideSpec], schedule: Schedule, page_size: int = PAGE
         rope_width=ROPE_WIDTH,
         page_size=min(page_size, STAGINGS[schedule.staging].tile_keys),
         dtype=DTYPE,
+        kv_dtype=DTYPE,
         **attrs.asdict(schedule),
     )
 
