@@ -9,7 +9,7 @@ from kinfolk.testing.check import Check
 from kinfolk.testing.field_checks import strict_types
 from kinfolk.testing.limit_checks import limits, refusals
 from kinfolk.testing.purity_checks import purity
-from kinfolk.testing.space_checks import analyses, determinism, identity, spec_fields, spec_space
+from kinfolk.testing.space_checks import analyses, determinism, identity, no_spec_fields, spec_fields, spec_space
 
 CHECKS: Final = (
     Check(
@@ -76,6 +76,7 @@ CHECKS: Final = (
         name="spec_fields",
         proves="for each field of a spec, two specs that differ in it alone have different kernels",
         run=spec_fields,
+        applies=no_spec_fields,
     ),
     Check(
         name="determinism",

@@ -95,6 +95,11 @@ def _admits_nothing(subject: Subject, candidate: Candidate, found: Findings) -> 
         if {refusal.code for refusal in verdict.refusals} <= {refusal.code for refusal in lost}:
             found.note(f"{candidate.name} serves nothing on {subject.arch.name}: {lost[0].sentence}")
             return
+    if request is not None and subject.requests.verdict(request, candidate).admitted:
+        problem = "no request is found for which it is chosen: others take all that it admits"
+        remedy = "Give it a smaller priority, let the others refuse what it is for, or give requests a field candidate"
+        found.wrong(candidate.name, problem, remedy, told(request))
+        return
     remedy = "Let its capability and the specs it plans agree with the values that the request's class takes"
     found.wrong(candidate.name, "no request is found that it admits", remedy)
 

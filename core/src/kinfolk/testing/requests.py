@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from kinfolk.candidate import Candidate
-from kinfolk.dispatch.select import Verdict, verdict_on
+from kinfolk.dispatch.select import Verdict, judge, verdict_on
 from kinfolk.errors import KinfolkError
 from kinfolk.expr import I64_MAX, I64_MIN, Expr
 from kinfolk.expr.node import Field
@@ -81,13 +81,13 @@ class Requests:
         return {name: sorted(values, key=repr) for name, values in found.items()}
 
     def bases(self, candidate: Candidate) -> tuple[Request, ...]:
-        """Return a few small requests that a candidate admits; none where none is found."""
+        """Return a few small requests that go to a candidate; none where none is found."""
         if candidate.name not in self._bases:
             chance = random.Random(f"{self.seed} {candidate.name}")
             found: dict[str, Request] = {}
             for _ in range(BASES * 4):
                 request = self._searched(candidate, {}, chance, small=True)
-                if request is not None and self.verdict(request, candidate).admitted:
+                if request is not None and self.goes_to(request, candidate):
                     found[request.to_json()] = request
                 if len(found) == BASES:
                     break
@@ -109,8 +109,18 @@ class Requests:
             self._verdicts[key] = verdict_on(self.composition, request, self.flavor, candidate)
         return self._verdicts[key]
 
+    def goes_to(self, request: Request, candidate: Candidate) -> bool:
+        """Return whether a candidate admits a request and is chosen for it: by its pin, where requests have a field
+        `candidate`, else by dispatch."""
+        if not self.verdict(request, candidate).admitted:
+            return False
+        if "candidate" in self.fields:
+            return True
+        selected = judge(self.composition, request, self.flavor).selected
+        return selected is not None and selected.candidate.name == candidate.name
+
     def admitted(self, count: int, small: bool = False) -> Iterator[tuple[Request, Verdict]]:
-        """Yield requests that a candidate admits, drawn around the bases, with the verdict; `small` ones can be run."""
+        """Yield requests that go to a candidate, drawn around the bases, with the verdict; `small` ones can be run."""
         chance = random.Random(f"{self.seed} admitted {small}")
         seen: set[str] = set()
         for attempt in range(count * 20):
@@ -129,10 +139,9 @@ class Requests:
             request = self._repaired(candidate, base, chance, fixed=(), small=small)
             if request is None or (small and not all(_modest(getattr(request, name)) for name in self.launch)):
                 continue
-            verdict = self.verdict(request, candidate)
-            if verdict.admitted and request.to_json() not in seen:
+            if request.to_json() not in seen and self.goes_to(request, candidate):
                 seen.add(request.to_json())
-                yield request, verdict
+                yield request, self.verdict(request, candidate)
 
     def edges(self, candidate: Candidate) -> Iterator[Edge]:
         """Yield requests on both sides of the edges of each limit of a candidate, all its other limits holding."""
@@ -148,23 +157,15 @@ class Requests:
                             holds = held(limit.condition, _fields_of(request), self.composition.arch)
                             yield Edge(candidate, limit, name, request, holds)
 
-    def beside(self, request: Request, name: str, value: Any) -> Request | None:
-        """Return an admitted request near another with one field as given, by the candidate it pins; None where none
-        is found."""
-        key = request.to_json(), name, repr(value)
+    def beside(self, request: Request, candidate: Candidate, name: str, value: Any) -> Request | None:
+        """Return a request near another that goes to a candidate, with one field as given; None where none is found."""
+        key = f"{candidate.name} {request.to_json()}", name, repr(value)
         if key not in self._beside:
-            self._beside[key] = self._found_beside(request, name, value)
+            chance = random.Random(f"{self.seed} beside {name} {value}")
+            fields = {**_fields_of(request), name: value}
+            found = self._repaired(candidate, fields, chance, fixed=(name,), small=True)
+            self._beside[key] = found if found is not None and self.goes_to(found, candidate) else None
         return self._beside[key]
-
-    def _found_beside(self, request: Request, name: str, value: Any) -> Request | None:
-        chance = random.Random(f"{self.seed} beside {name} {value}")
-        for candidate in self.candidates:
-            if getattr(request, "candidate", None) in (None, candidate.name):
-                fields = {**_fields_of(request), name: value}
-                found = self._repaired(candidate, fields, chance, fixed=(name,), small=True)
-                if found is not None and self.verdict(found, candidate).admitted:
-                    return found
-        return None
 
     def naming(self, candidate: Candidate, spec: Spec) -> Iterator[Request]:
         """Yield requests that may plan a spec: with the spec's values in fields of its names, within the candidate's

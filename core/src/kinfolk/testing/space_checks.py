@@ -16,6 +16,7 @@ from kinfolk.candidate import Candidate
 from kinfolk.errors import InternalError
 from kinfolk.plan import Plan
 from kinfolk.plugins.composition import Composition
+from kinfolk.record import fields_of
 from kinfolk.request import Request
 from kinfolk.spec import Spec
 from kinfolk.testing.check import Findings, Outcome
@@ -110,6 +111,11 @@ def analyses(subject: Subject) -> Outcome:
         for defect in argument_bounds(cast("Plan", verdict.plan), verdict.candidate, subject.arch, subject.kernel):
             found.wrong(defect.where, f"{defect.check}: {defect.problem}", defect.remedy, told(request))
     return found.outcome()
+
+
+def no_spec_fields(subject: Subject) -> str:
+    """Return that specs have no fields, where none of them has one."""
+    return "" if not subject.specs or any(fields_of(type(spec)) for spec in subject.specs) else "its specs have none"
 
 
 def spec_fields(subject: Subject) -> Outcome:

@@ -15,7 +15,7 @@ from kinfolk.fields import ExactFloat, ExactInt
 from kinfolk.plan import Plan
 from kinfolk.request import Request
 from kinfolk.testing.subject import Subject
-from kinfolk.testing.values import inner
+from kinfolk.testing.values import inner, numbers_in
 from kinfolk_runtime.memory import needed_bytes
 
 MOST_BYTES: Final = 6 * 2**20
@@ -46,7 +46,12 @@ def _run_requests(subject: Subject) -> list[Request]:
             continue
         largest = [plan.request for plan in fitting[-2 if subject.full else -1 :]]
         small = _shrunk(subject, candidate, _working(fitting)[0]).request
-        found = (*largest, *_ends(subject, small), *_other_kernels(subject, candidate, largest, small))
+        found = (
+            *largest,
+            *_ends(subject, candidate, small),
+            *_other_kernels(subject, candidate, largest, small),
+            *_left_out(subject, candidate, [*fitting[-1:], _planned(subject, candidate, small)]),
+        )
         chosen |= {each.to_json(): each for each in found}
     return list(chosen.values())
 
@@ -97,7 +102,11 @@ def _filled(plan: Plan) -> tuple[int, int]:
 
 def kernels_with_work(plan: Plan) -> int:
     """Return how many kernels of a plan have workgroups in some launch."""
-    return len({launch.spec.identity() for launch in plan.launches if math.prod(plan.grid(launch)) > 0})
+    return len(_with_work(plan))
+
+
+def _with_work(plan: Plan) -> set[str]:
+    return {launch.spec.identity() for launch in plan.launches if math.prod(plan.grid(launch)) > 0}
 
 
 def compared_kernels(plan: Plan) -> int:
@@ -112,7 +121,7 @@ def compared_kernels(plan: Plan) -> int:
     return kernels_with_work(plan)
 
 
-def _ends(subject: Subject, request: Request) -> Iterator[Request]:
+def _ends(subject: Subject, candidate: Candidate, request: Request) -> Iterator[Request]:
     """Yield the request with a launch field at 0, where that is something, and with a float at an end of its range."""
     for name in subject.requests.launch:
         match inner(subject.requests.fields[name]):
@@ -123,7 +132,7 @@ def _ends(subject: Subject, request: Request) -> Iterator[Request]:
             case _:
                 continue
         for value in values:
-            found = subject.requests.beside(request, name, value)
+            found = subject.requests.beside(request, candidate, name, value)
             if found is not None:
                 yield found
 
@@ -139,7 +148,7 @@ def _other_kernels(
             continue
         kernels = 0
         for value in _from_both_ends(pool):
-            other = subject.requests.beside(request, name, value)
+            other = subject.requests.beside(request, candidate, name, value)
             if other is None or (kernels == OTHER_KERNELS and not subject.full):
                 continue
             specs = _specs_of(subject, candidate, other)
@@ -181,7 +190,8 @@ def mutation_requests(subject: Subject) -> tuple[Request, ...]:
         fitting = runnable_plans(subject, candidate)
         if fitting:
             small = _shrunk(subject, candidate, min(_working(fitting), key=_workgroups)).request
-            for each in (small, *_other_kernels(subject, candidate, [small], small)):
+            left_out = _left_out(subject, candidate, [_planned(subject, candidate, small)])
+            for each in (small, *_other_kernels(subject, candidate, [small], small), *left_out):
                 found[each.to_json()] = each
     return tuple(found.values())
 
@@ -194,7 +204,7 @@ def _shrunk(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
         for value in FEW:
             if type(getattr(plan.request, name)) is not int or getattr(plan.request, name) <= value:
                 break
-            request = subject.requests.beside(plan.request, name, value)
+            request = subject.requests.beside(plan.request, candidate, name, value)
             if request is None or _specs_of(subject, candidate, request) != kernels:
                 continue
             other = cast("Plan", subject.requests.verdict(request, candidate).plan)
@@ -207,17 +217,44 @@ def _shrunk(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
 def _launching(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
     """Return a plan near one in which more kernels run, by one other number; the plan if there is none."""
     axes, kernels = _filled(plan)[0], _specs_of(subject, candidate, plan.request)
-    for name, value in itertools.product(subject.requests.launch, FEW):
+    for other in _with_another_number(subject, candidate, plan):
         if kernels_with_work(plan) == len(kernels):
             break
-        if type(getattr(plan.request, name)) is not int:
-            continue
-        request = subject.requests.beside(plan.request, name, value)
-        if request is not None:
-            other = cast("Plan", subject.requests.verdict(request, candidate).plan)
-            if _filled(other)[0] >= axes and kernels_with_work(other) > kernels_with_work(plan):
-                plan = other
+        if _filled(other)[0] >= axes and kernels_with_work(other) > kernels_with_work(plan):
+            plan = other
     return plan
+
+
+def _left_out(subject: Subject, candidate: Candidate, plans: list[Plan]) -> Iterator[Request]:
+    """Yield requests near the last plan in which kernels run that have no work in any: no numbers suit them all."""
+    ran = set[str]().union(*map(_with_work, plans))
+    missing = {launch.spec.identity() for launch in plans[-1].launches} - ran
+    for other in _with_another_number(subject, candidate, plans[-1]) if missing else ():
+        if missing & _with_work(other) and needed_bytes(other) <= most_bytes(subject):
+            missing -= _with_work(other)
+            yield other.request
+        if not missing:
+            return
+
+
+def _with_another_number(subject: Subject, candidate: Candidate, plan: Plan) -> Iterator[Plan]:
+    """Yield plans of requests near one, by one other number each: small ones first, then those of conditions."""
+    for name in (name for name in subject.requests.launch if type(getattr(plan.request, name)) is int):
+        edges = [value for value in _edges(plan, name) if value not in FEW]
+        for value in (*FEW, *edges):
+            request = subject.requests.beside(plan.request, candidate, name, value)
+            if request is not None:
+                yield _planned(subject, candidate, request)
+
+
+def _edges(plan: Plan, name: str) -> list[int]:
+    """Return the numbers around those that conditions of launches compare a field with."""
+    near = [number for launch in plan.launches for number in numbers_in([launch.condition], name, plan.facts)]
+    return sorted({number + way for number in near if type(number) is int for way in (-1, 0, 1) if number + way >= 0})
+
+
+def _planned(subject: Subject, candidate: Candidate, request: Request) -> Plan:
+    return cast("Plan", subject.requests.verdict(request, candidate).plan)
 
 
 def _workgroups(plan: Plan) -> tuple[int, int]:
