@@ -219,6 +219,9 @@ def test_a_score_is_kept_by_ir_and_knows_who_is_new(family, request_of_rows, mon
     assert kept.drifted(moved)
     with pytest.raises(score.ScoreError, match="this run was of a sample"):
         store(family, MutationReport(family="f", arch="gfx942", flavor="llvm22", seed=0, candidates=()))
+    path.write_text(path.read_text().replace(f'"killed": {kept.killed}', f'"killed": {kept.killed + 1}'))
+    with pytest.raises(score.ScoreError, match="they are not what a run stored"):
+        stored(family)
     path.write_text("{}")
     with pytest.raises(score.ScoreError, match="holds no scores"):
         stored(family)

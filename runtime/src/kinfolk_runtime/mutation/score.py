@@ -6,8 +6,9 @@ that the run of all mutants did not have is new, whatever else is known.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -81,6 +82,8 @@ def stored(composition: Composition) -> Mapping[str, Score]:
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, read is {SCHEMA}")
         rows = cast("list[dict[str, Any]]", data["candidates"])
+        if data["sha256"] != _digest(rows):
+            raise ValueError("they are not what a run stored. Run kinfolk mutate --all --store again")
         scores = [_score(row) for row in rows]
     except (ValueError, KeyError, TypeError) as error:
         raise ScoreError(f"{FOLDER}/{name} of {composition.request_type.family} holds no scores: {error}") from error
@@ -116,7 +119,12 @@ def store(composition: Composition, report: MutationReport) -> Path:
 def _text(report: MutationReport, scores: Iterable[Score]) -> str:
     rows = [attrs.asdict(score) for score in sorted(scores, key=lambda score: score.candidate)]
     head = {"schema": SCHEMA, "family": report.family, "arch": report.arch, "flavor": report.flavor}
-    return json.dumps({**head, "candidates": rows}, indent=1) + "\n"
+    return json.dumps({**head, "sha256": _digest(rows), "candidates": rows}, indent=1) + "\n"
+
+
+def _digest(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the digest that tells scores of a run from those that were edited."""
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 def _folder(composition: Composition) -> Any:
