@@ -97,12 +97,14 @@ def decode_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
 
 
 def mutation_requests() -> tuple[MlaRequest, ...]:
-    """Return small requests in whose scenarios mutants are run: few keys, in one segment and in several, as many as
-    fill the rings of tiles, and more segments than a wave has lanes.
+    """Return small requests in whose scenarios mutants are run: few keys, in one segment and in several that begin
+    within a page, as many as fill the rings of tiles, and more segments than a wave has lanes.
     """
     from kinfolk_mla.request import MODEL, MlaRequest
 
-    def request(candidate: str, num_heads: int, max_seqlen_k: int, num_seqs: int, num_seg: int = 1) -> MlaRequest:
+    def request(
+        candidate: str, num_heads: int, max_seqlen_k: int, num_seqs: int, num_seg: int = 1, page_size: int = 16
+    ) -> MlaRequest:
         return MlaRequest(
             **MODEL,
             num_heads=num_heads,
@@ -111,8 +113,8 @@ def mutation_requests() -> tuple[MlaRequest, ...]:
             max_seqlen_q=1,
             max_seqlen_k=max_seqlen_k,
             absorbed_query=True,
-            page_size=16,
-            num_pages=num_seqs * -(-max_seqlen_k // 16),
+            page_size=page_size,
+            num_pages=num_seqs * -(-max_seqlen_k // page_size),
             dtype="bf16",
             kv_dtype="bf16",
             causal=True,
@@ -123,7 +125,7 @@ def mutation_requests() -> tuple[MlaRequest, ...]:
 
     return (
         request("mla.decode", 16, 80, 2),
-        request("mla.decode", 16, 80, 2, num_seg=3),
+        request("mla.decode", 16, 80, 2, num_seg=2, page_size=32),
         request("mla.decode", 128, 80, 3),
         request("mla.decode", 16, 1072, 2, num_seg=67),
         request("mla.pipelined", 128, 80, 2),

@@ -114,7 +114,7 @@ class MlaSpec(Spec):
             Parameter(name="lse", type=floats, access="write", alignment=4),
             Parameter(name="scale", type=F32),
             Parameter(name="k_scale", type=F32),
-            Parameter(name="block_table_stride", type=I32),
+            Parameter(name="block_table_stride", type=I32, minimum=0),
             Parameter(name="num_pages", type=I32, minimum=0),
             Parameter(name="total_q", type=I32, minimum=0),
             Parameter(name="max_seqlen_k", type=I32, minimum=0, maximum=self.most_keys),

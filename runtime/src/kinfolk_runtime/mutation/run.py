@@ -259,10 +259,10 @@ class _Run:
         shown = same_lanes_meet(mutant) or same_for_all(mutant, subject.values) or dies_out(mutant, subject.values)
         if shown:
             return attrs.evolve(outcome, status="equivalent", proof=shown)
-        run = subject.bench.run(subject.compiled.spec, kernel)
-        kill = run.kill or subject.bench.analysed(subject.compiled.spec, kernel)
-        if kill is not None:
-            return attrs.evolve(outcome, kill=kill)
+        kill = subject.bench.analysed(subject.compiled.spec, kernel)
+        run = BenchRun(kill) if kill else subject.bench.run(subject.compiled.spec, kernel)
+        if run.kill is not None:
+            return attrs.evolve(outcome, kill=run.kill)
         kill = subject.bench.without_short_cuts(subject.compiled.spec, kernel)
         if kill is not None:
             return attrs.evolve(outcome, kill=kill)
@@ -282,10 +282,10 @@ class _Run:
         elsewhere = [(other, twin.kernel()) for other, twin in self._elsewhere(subject, mutant)]
         works = [*run.works]
         for other, changed in elsewhere:
-            again = other.bench.run(other.compiled.spec, changed)
-            kill = again.kill or other.bench.analysed(other.compiled.spec, changed)
-            if kill is not None:
-                return kill, ""
+            kill = other.bench.analysed(other.compiled.spec, changed) if other.ir != subject.ir else None
+            again = BenchRun(kill) if kill else other.bench.run(other.compiled.spec, changed)
+            if again.kill is not None:
+                return again.kill, ""
             works += again.works
         slower, less = compared(works)
         if slower is not None:

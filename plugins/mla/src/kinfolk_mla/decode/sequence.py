@@ -66,8 +66,7 @@ class Work:
         token, next_token = offsets_of(arguments.cu_seqlens_q, sequence)
         first_key, next_key = offsets_of(arguments.cu_seqlens_k, sequence)
         wave = lanes.wave_id()
-        difference = arithmetic.sub(arithmetic.smax(next_key, first_key), first_key)
-        length = arithmetic.smin(arithmetic.smax(difference, constant(0, I32)), arguments.max_seqlen_k)
+        length = keys_between(first_key, next_key, arguments.max_seqlen_k)
         spec = geometry.spec
         segment = lanes.block_id(axis=2)
         first_page, length = _segment_of(length, segment, arguments.segment_pages, spec.page_size)
@@ -161,6 +160,14 @@ def offsets_of(offsets: Value, sequence: Value) -> tuple[Value, Value]:
         memory.load(memory.offset(offsets, sequence), invariant=True),
         memory.load(memory.offset(offsets, sequence + 1), invariant=True),
     )
+
+
+def keys_between(begin: Value, end: Value, most: Value) -> Value:
+    """Return how many keys a sequence has, from one offset to the next: none where they fall, or where 32 bits do not
+    hold how many.
+    """
+    difference = arithmetic.sub(arithmetic.smax(end, begin), begin)
+    return arithmetic.smin(arithmetic.smax(difference, constant(0, I32)), most)
 
 
 def query_exists(token: Value, next_token: Value, total_q: Value) -> Value:

@@ -11,7 +11,7 @@ from kinfolk.ir.ops import arithmetic, convert, lanes, memory
 from kinfolk.ir.types import I32, I64
 from kinfolk.ir.value import Value
 from kinfolk.tile.paging import PageTable, Parts
-from kinfolk_mla.decode.sequence import offsets_of
+from kinfolk_mla.decode.sequence import keys_between, offsets_of
 from kinfolk_mla.prefill.geometry import Geometry
 
 
@@ -66,10 +66,9 @@ class Sequence:
         token, next_token = offsets_of(shared.cu_seqlens_q, number)
         first_key, next_key = offsets_of(shared.cu_seqlens_k, number)
         exists = (token >= 0) & (next_token <= shared.total_q)
-        count = arithmetic.smax(arithmetic.sub(arithmetic.smax(next_token, token), token), zero)
-        queries = arithmetic.smin(arithmetic.select(exists, count, zero), constant(geometry.spec.most_keys, I32))
-        difference = arithmetic.sub(arithmetic.smax(next_key, first_key), first_key)
-        length = arithmetic.smin(arithmetic.smax(difference, zero), shared.max_seqlen_k)
+        count = arithmetic.select(exists, arithmetic.sub(arithmetic.smax(next_token, token), token), zero)
+        queries = arithmetic.umin(count, constant(geometry.spec.most_keys, I32))
+        length = keys_between(first_key, next_key, shared.max_seqlen_k)
         row = arithmetic.smin(arithmetic.smax(token, zero), shared.total_q)
         return cls(shared, geometry, number, place, row, queries, length)
 

@@ -56,7 +56,7 @@ class MlaProjectedSpec(Spec):
         2^`page_shift` parts. The workspace holds `group_heads` heads, the first of which is head `first_head`.
         """
         return (
-            Parameter(name="block_table_stride", type=I32),
+            Parameter(name="block_table_stride", type=I32, minimum=0),
             Parameter(name="num_pages", type=I32, minimum=0),
             Parameter(name="page_shift", type=I32, minimum=0, maximum=self.most_shift),
             Parameter(name="total_q", type=I32, minimum=0),
