@@ -124,7 +124,7 @@ def _bit_field(signed: bool) -> Meaning:
     def meaning(m: Any, x: Any, offset: Any, width: Any) -> Any:
         offset, width = offset & 31, width & 31
         ones = (m.const(1, I32) << width) - 1
-        field = m.lshr(x, offset) & ones
+        field = (m.ashr(x, offset) if signed else m.lshr(x, offset)) & ones
         if not signed:
             return field
         sign = (m.const(1, I32) << width) & 0xFFFFFFFF
