@@ -1,0 +1,308 @@
+"""Instructions that cross lanes, by their words: products, permutations, workgroup memory, masks, waits.
+
+Oracles: what AMD's matrix instruction calculator prints and Triton publishes (`kinfolk_amdgcn.testing.atoms`), AMD's
+pseudo-code by hand, and examples from AMD's and LLVM's texts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kinfolk.machine import MachineMemory
+from kinfolk_amdgcn.isa.dpp import dpp_lanes
+from kinfolk_amdgcn.isa.encoding import decoded
+from kinfolk_amdgcn.isa.fault import Stop
+from kinfolk_amdgcn.isa.flow_steps import counts_of_wait
+from kinfolk_amdgcn.isa.local_memory import LocalMemory
+from kinfolk_amdgcn.isa.local_steps import local_step, swizzle_lanes
+from kinfolk_amdgcn.isa.matrix_steps import MATRIX, Shape, matrix_step
+from kinfolk_amdgcn.isa.operands import RegisterFile
+from kinfolk_amdgcn.isa.program import declared
+from kinfolk_amdgcn.isa.special_steps import special_step
+from kinfolk_amdgcn.isa.step import Given, Step
+from kinfolk_amdgcn.isa.vector_steps import vector_step
+from kinfolk_amdgcn.isa.waves import EXEC, VCC, Batch, Waves
+from kinfolk_amdgcn.testing.atoms import BYTES_16, BYTES_32, DENSE, Cells, published_result
+
+Array = npt.NDArray[Any]
+LANE = np.arange(64)
+FILE = RegisterFile(64, 64)
+STEPS = {"matrix": matrix_step, "local": local_step, "special": special_step, "lane": vector_step}
+
+
+class NoMemory:
+    def read(self, addresses: Array, unit: int) -> Array:
+        raise AssertionError
+
+    def write(self, addresses: Array, values: Array) -> None:
+        raise AssertionError
+
+
+def waves(count: int = 1, local_bytes: int = 4096) -> Waves:
+    """Return waves of one workgroup, all lanes live, registers 0."""
+    memory: MachineMemory = NoMemory()
+    batch = Batch(LocalMemory(1, count, local_bytes, 4, 0), memory)
+    w = Waves.fresh(batch, FILE.rows, np.zeros(count, np.int64), np.arange(count), 0)
+    w.s[:, EXEC : EXEC + 2] = 0xFFFFFFFF
+    w.exec_written()
+    return w
+
+
+def step_of(*words: int, float8: str = "fnuz") -> Step:
+    """Return the step of an instruction by its words."""
+    [encoded] = decoded(b"".join(word.to_bytes(4, "little") for word in words))
+    row = declared(encoded)
+    assert row is not None
+    return STEPS[row.kind](Given(declared=row, encoded=encoded, registers=FILE, float8=float8))
+
+
+def vop1(opcode: int, target: int, source: int) -> int:
+    return 0b0111111 << 25 | target << 17 | opcode << 9 | source
+
+
+def ds(opcode: int, offset: int = 0, address: int = 0, data: int = 0, target: int = 0) -> tuple[int, int]:
+    return 0b110110 << 26 | opcode << 17 | offset, address | data << 8 | target << 24
+
+
+def mfma(opcode: int, target: int, a: int, b: int, c: int) -> tuple[int, int]:
+    return 0b110100111 << 23 | opcode << 16 | target, a | b << 9 | c << 18
+
+
+PUBLISHED: dict[str, Cells] = {
+    **DENSE,
+    **{f"mfma_f32_16x16x32_{type_}": BYTES_16 for type_ in ("f16", "bf16")},
+    **{f"mfma_f32_32x32x16_{type_}": BYTES_32 for type_ in ("f16", "bf16")},
+}
+ONE = {"f16": 0x3C00, "bf16": 0x3F80, "f32": 0x3F800000, "fp8": 0x40, "bf8": 0x40}
+"""1.0 in the types of operands; 8-bit ones as FNUZ."""
+BITS = {"f16": 16, "bf16": 16, "f32": 32, "fp8": 8, "bf8": 8}
+
+
+def fragment(element: str, shape: Shape, cell: tuple[int, ...]) -> Array:
+    """Return registers [registers, lanes] in which one element of one lane is 1."""
+    held = np.zeros((64, shape.registers(element) * 32 // BITS[element]), f"u{BITS[element] // 8}")
+    held[cell[0], cell[1]] = ONE[element]
+    return held.view(np.uint32).T
+
+
+@pytest.mark.parametrize("row", list(MATRIX), ids=lambda row: row.name)
+def test_one_product_lands_where_it_is_published(row: Any) -> None:
+    """A and B with one element each: D is 1 in one place if they meet in k, and 0 everywhere if they do not."""
+    shape: Shape = row.facts["shape"]
+    cells = PUBLISHED[row.name.removeprefix("v_")]
+    step = step_of(*mfma(row.opcode, 32, 256, 256 + 8, 256 + 16))
+    for a_cell, b_cell in ((cells["a"][0], cells["b"][0]), (cells["a"][-1], cells["b"][-1])):
+        w = waves()
+        for at, element, cell in ((0, shape.a, a_cell), (8, shape.b, b_cell)):
+            part = fragment(element, shape, cell)
+            w.v[at : at + len(part), 0] = part
+        step.run(w)
+        slots = shape.m * shape.n // 64
+        found = [(int(lane), int(slot)) for slot, lane in np.argwhere(w.f[32 : 32 + slots, 0] == 1.0)]
+        assert np.count_nonzero(w.f[32 : 32 + slots]) == len(found)
+        meet = a_cell[3] == b_cell[2]
+        places = [(lane, slot) for lane in range(64) for slot in range(slots)]
+        wanted = [p for p in places if published_result(shape.n, *p) == (a_cell[2], b_cell[3])]
+        assert found == (wanted if meet else [])
+        assert len(wanted) == 1
+
+
+def test_products_are_added_in_ascending_k_to_what_was_there() -> None:
+    """1e8 and -1e8 in neighbouring k with a 1 between: the order decides what is left, and C comes first."""
+    step = step_of(*mfma(69, 32, 256, 256 + 8, 256 + 16))  # 16x16x4 of f32: one k per 16 lanes
+    w = waves()
+    w.f[0, 0] = np.array([1e8, 1.0, -1e8, 1.0], np.float32).repeat(16)
+    w.f[8, 0] = 1.0
+    w.f[16:20, 0] = 0.5
+    step.run(w)
+    assert (w.f[32:36, 0] == np.float32(np.float32(np.float32(0.5 + 1e8) + 1) - 1e8) + 1).all()
+
+
+def test_a_constant_is_added_where_the_encoding_has_one() -> None:
+    w = waves()
+    step_of(*mfma(69, 32, 256, 256 + 8, 242)).run(w)  # 242 is 1.0
+    assert (w.f[32:36] == 1.0).all()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lanes"),
+    [
+        (0x041F, LANE ^ 1),
+        (0x401F, LANE ^ 16),
+        (0x001F, LANE),
+        (0x0000, LANE // 32 * 32),
+        (0x801B, LANE // 4 * 4 + 3 - LANE % 4),
+    ],
+)
+def test_a_swizzle_reads_the_lane_that_its_masks_name(pattern: int, lanes: Array) -> None:
+    """Offset 0x041F is `swizzle(SWAP, 1)` and 0x801B `swizzle(QUAD_PERM, 3, 2, 1, 0)` in LLVM's syntax."""
+    assert swizzle_lanes(pattern).tolist() == lanes.tolist()
+    w = waves()
+    w.v[1, 0] = LANE * 3
+    step_of(*ds(61, pattern, address=1, target=2)).run(w)
+    assert w.v[2, 0].tolist() == (lanes * 3).tolist()
+
+
+def test_a_permutation_reads_lanes_by_bytes_and_zero_from_those_that_are_not_live() -> None:
+    w = waves()
+    w.v[1, 0], w.v[2, 0] = ((LANE * 7) % 64) * 4, LANE + 100
+    w.s[:, EXEC], w.s[:, EXEC + 1] = 0xFFFFFFFE, 0xFFFFFFFF
+    w.exec_written()
+    step_of(*ds(63, address=1, data=2, target=3)).run(w)
+    expected = [0 if lane * 7 % 64 == 0 else lane * 7 % 64 + 100 for lane in range(64)]
+    assert w.v[3, 0, 1:].tolist() == expected[1:] and w.v[3, 0, 0] == 0
+
+
+@pytest.mark.parametrize(
+    ("control", "lanes"),
+    [
+        (0xB1, LANE ^ 1),
+        (0x4E, LANE ^ 2),
+        (0x101, np.where(LANE % 16 < 15, LANE + 1, -1)),
+        (0x112, np.where(LANE % 16 > 1, LANE - 2, -1)),
+        (0x128, LANE // 16 * 16 + (LANE % 16 + 8) % 16),
+        (0x140, LANE // 16 * 16 + 15 - LANE % 16),
+        (0x141, LANE // 8 * 8 + 7 - LANE % 8),
+        (0x142, np.where(LANE > 15, LANE // 16 * 16 - 1, -1)),
+        (0x143, np.where(LANE > 31, 31, -1)),
+        (0x153, LANE // 16 * 16 + 3),
+    ],
+)
+def test_lanes_are_read_on_the_way_as_the_control_says(control: int, lanes: Array) -> None:
+    assert dpp_lanes(control).tolist() == lanes.tolist()
+
+
+def test_a_control_that_is_not_modelled_stops() -> None:
+    with pytest.raises(Stop, match="0x160"):
+        dpp_lanes(0x160)
+
+
+@pytest.mark.parametrize(("opcode", "apart"), [(89, 16), (90, 32)])
+def test_halves_of_rows_and_waves_are_swapped(opcode: int, apart: int) -> None:
+    """AMD's text: the source's lower lanes and the destination's upper ones change places."""
+    w = waves()
+    w.v[1, 0], w.v[2, 0] = LANE, LANE + 100
+    step_of(vop1(opcode, 1, 256 + 2)).run(w)
+    destination, source = LANE.copy(), LANE + 100
+    for start in range(0, 64, 2 * apart):
+        for lane in range(start, start + apart):
+            source[lane], destination[lane + apart] = destination[lane + apart], source[lane]
+    assert w.v[1, 0].tolist() == destination.tolist() and w.v[2, 0].tolist() == source.tolist()
+
+
+def test_a_transposing_read_gives_a_lane_one_column() -> None:
+    """16 lanes read 4 rows by 16 columns of 16 bits, 4 columns a lane: lane l gets column l, rows in order."""
+    w = waves()
+    tile = np.arange(4 * 4 * 16, dtype=np.uint16)  # a tile for each row of lanes
+    w.batch.local.bytes[: tile.nbytes] = tile.view(np.uint8)
+    w.batch.local.written[:] = True
+    w.v[1, 0] = LANE // 16 * 128 + (LANE % 16 // 4) * 32 + LANE % 4 * 8
+    step_of(*ds(227, address=1, target=2)).run(w)
+    found = np.stack([w.v[2, 0] & 0xFFFF, w.v[2, 0] >> 16, w.v[3, 0] & 0xFFFF, w.v[3, 0] >> 16])
+    expected = tile.reshape(4, 4, 16)[LANE // 16, :, LANE % 16].T
+    assert found.tolist() == expected.tolist()
+
+
+def test_two_reads_in_one_instruction_have_offsets_in_elements() -> None:
+    """ds_read2_b64 and ds_read2st64_b32: 8 bytes, and 64 times 4, an offset."""
+    w = waves()
+    w.batch.local.bytes.view(np.uint32)[:] = np.arange(1024)
+    w.batch.local.written[:] = True
+    step_of(*ds(119, 3 | 5 << 8, address=1, target=2)).run(w)
+    assert w.v[2:6, 0, 0].tolist() == [6, 7, 10, 11]
+    step_of(*ds(56, 1 | 2 << 8, address=1, target=8)).run(w)
+    assert w.v[8:10, 0, 0].tolist() == [64, 128]
+
+
+def test_the_first_live_lane_is_read_and_lane_0_where_none_lives() -> None:
+    w = waves()
+    w.v[1, 0] = LANE + 5
+    step = step_of(vop1(2, 7, 256 + 1))
+    w.s[:, EXEC], w.s[:, EXEC + 1] = 0, 0x10
+    w.exec_written()
+    step.run(w)
+    assert w.s[0, 7] == 36 + 5
+    w.s[:, EXEC + 1] = 0
+    w.exec_written()
+    step.run(w)
+    assert w.s[0, 7] == 5
+
+
+def test_a_truth_table_is_looked_up_with_the_first_operand_counting_most() -> None:
+    """AMD's text of V_BITOP3_B32: bit 7 of the table where all three are set, bit 4 where only the first is."""
+    w = waves()
+    w.v[1], w.v[2], w.v[3] = 0b11110000, 0b11001100, 0b10101010
+    table = 0b10010100
+    words = (0b110100 << 26 | 564 << 16 | (table >> 3 & 7) << 8 | 4, 257 | 258 << 9 | 259 << 18 | (table & 7) << 29)
+    step_of(words[0], words[1] | (table >> 6) << 27).run(w)
+    assert int(w.v[4, 0, 0]) & 0xFF == table
+
+
+def test_lanes_that_are_not_live_keep_their_value_and_give_no_bit() -> None:
+    w = waves()
+    w.v[1, 0], w.v[2, 0] = LANE, 77
+    w.s[:, EXEC], w.s[:, EXEC + 1] = 0xFF, 0
+    w.exec_written()
+    step_of(vop1(1, 2, 256 + 1)).run(w)
+    assert w.v[2, 0].tolist() == [*range(8), *[77] * 56]
+    step_of(0b0111110 << 25 | 0xC1 << 17 | 2 << 9 | 256 + 1).run(w)  # v_cmp_lt_i32 vcc, v1, v2: equal where live
+    assert w.s[0, VCC : VCC + 2].tolist() == [0, 0]
+    step_of(0b0111110 << 25 | 0xC3 << 17 | 2 << 9 | 256 + 1).run(w)  # v_cmp_le_i32
+    assert w.s[0, VCC : VCC + 2].tolist() == [0xFF, 0]
+
+
+def test_operands_are_constants_as_the_table_of_operands_has_them() -> None:
+    """128 to 192 are 0 to 64, 193 to 208 are -1 to -16, 240 is 0.5, 247 is -4.0, 248 is 1 / 2 pi."""
+    w = waves()
+    expected = {128: 0, 192: 64, 193: 0xFFFFFFFF, 208: 0xFFFFFFF0, 240: 0x3F000000, 247: 0xC0800000, 248: 0x3E22F983}
+    for code, value in expected.items():
+        step_of(vop1(1, 2, code)).run(w)
+        assert int(w.v[2, 0, 0]) == value
+    step_of(vop1(56, 4, 193)).run(w)
+    assert w.v[4:6, 0, 0].tolist() == [0xFFFFFFFF, 0xFFFFFFFF]
+
+
+@pytest.mark.parametrize(
+    ("word", "counts"), [(0x0F70, (0, 15)), (0xC07F, (63, 0)), (0x0070, (0, 0)), (0xCF7F, (63, 15)), (0x4F75, (21, 15))]
+)
+def test_counts_of_a_wait_are_read_as_llvm_writes_them(word: int, counts: tuple[int, int]) -> None:
+    """`s_waitcnt vmcnt(0)`, `lgkmcnt(0)`, both, none; `vmcnt(21)` has its upper bits apart."""
+    assert counts_of_wait(word) == counts
+
+
+def test_a_bit_of_the_neighbour_is_a_race_and_none_with_a_barrier_between() -> None:
+    """Two waves, one place: a write and a read by another wave, then the same with a barrier between them."""
+    w = waves(2)
+    w.v[1] = 0
+    first, second = w.part(np.array([True, False])), w.part(np.array([False, True]))
+    first.v[1, 0] = second.v[1, 0] = LANE * 4
+    write, read = step_of(*ds(13, address=1, data=2)), step_of(*ds(54, address=1, target=3))
+    write.run(first)
+    with pytest.raises(Stop, match="that wave 0 wrote") as caught:
+        read.run(second)
+    assert caught.value.kind == "race"
+    first.local_loads.clear()
+    w.batch.local.barrier(np.array([0]), [first, second])
+    read.run(second)
+    with pytest.raises(Stop, match="that wave 1 read"):
+        write.run(first)
+
+
+def test_a_write_that_nothing_waited_for_is_no_safer_for_a_barrier() -> None:
+    w = waves(2)
+    first, second = w.part(np.array([True, False])), w.part(np.array([False, True]))
+    first.v[1, 0] = second.v[1, 0] = LANE * 4
+    step_of(*ds(13, address=1, data=2)).run(first)
+    w.batch.local.barrier(np.array([0]), [first, second])
+    with pytest.raises(Stop, match="that wave 0 wrote"):
+        step_of(*ds(54, address=1, target=3)).run(second)
+
+
+def test_memory_that_nothing_wrote_is_not_read() -> None:
+    with pytest.raises(Stop, match="never written") as caught:
+        step_of(*ds(54, address=1, target=3)).run(waves())
+    assert caught.value.kind == "uninitialised"
