@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinfolk.hooks import hookimpl
 from kinfolk.refusal import Refusal, unmet
+from kinfolk_mla.absorbed.spec import MlaAbsorbSpec, MlaProjectSpec, MlaTokensSpec
 from kinfolk_mla.combine.spec import MlaCombineSpec
 from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec, MlaProjectedSpec
 from kinfolk_mla.request import MlaRequest
@@ -35,16 +36,18 @@ def kinfolk_request_type() -> type[MlaRequest]:
 @hookimpl
 def kinfolk_candidates(arch: Arch) -> Iterable[Candidate]:
     """Return the candidates; what an arch lacks for one is a refusal of its specs there."""
+    from kinfolk_mla.absorbed.plan import ABSORBED
     from kinfolk_mla.decode.candidate import DECODE
     from kinfolk_mla.prefill.plan import PREFILL
     from kinfolk_mla.wide.plan import GROUPED, PIPELINED
 
-    return (PIPELINED, GROUPED, DECODE, PREFILL)
+    return (PIPELINED, GROUPED, DECODE, PREFILL, ABSORBED)
 
 
 @hookimpl
 def kinfolk_validate_spec(spec: Spec, arch: Arch) -> Iterable[Refusal]:
     """Return what makes a spec impossible on the arch."""
+    from kinfolk_mla.absorbed import limits as absorbed
     from kinfolk_mla.combine import limits as combine
     from kinfolk_mla.decode import limits as decode
     from kinfolk_mla.prefill import limits as prefill
@@ -52,6 +55,8 @@ def kinfolk_validate_spec(spec: Spec, arch: Arch) -> Iterable[Refusal]:
 
     if isinstance(spec, MlaCombineSpec):
         return unmet(combine.SPEC_LIMITS, spec, arch, PLUGIN)
+    if isinstance(spec, MlaTokensSpec):
+        return unmet(absorbed.SPEC_LIMITS[type(spec)], spec, arch, PLUGIN)
     if isinstance(spec, MlaProjectedSpec):
         return unmet(prefill.SPEC_LIMITS[type(spec)], spec, arch, PLUGIN)
     if isinstance(spec, MlaWideSpec):
@@ -66,6 +71,14 @@ def kinfolk_emit_ir(spec: Spec, arch: Arch) -> Kernel | None:
         from kinfolk_mla.combine.kernel import emit_combine
 
         return emit_combine(spec, arch)
+    if isinstance(spec, MlaAbsorbSpec):
+        from kinfolk_mla.absorbed.absorb import emit_absorb
+
+        return emit_absorb(spec, arch)
+    if isinstance(spec, MlaProjectSpec):
+        from kinfolk_mla.absorbed.project import emit_project
+
+        return emit_project(spec, arch)
     if isinstance(spec, MlaExpandSpec):
         from kinfolk_mla.prefill.expand import emit_expand
 
@@ -92,6 +105,7 @@ def kinfolk_emit_ir(spec: Spec, arch: Arch) -> Kernel | None:
 @hookimpl
 def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Refusal]:
     """Return what the compiled kernel takes beyond its schedule's budget, in the figures the arch declares."""
+    from kinfolk_mla.absorbed import limits as absorbed
     from kinfolk_mla.combine import limits as combine
     from kinfolk_mla.decode import limits as decode
     from kinfolk_mla.prefill import limits as prefill
@@ -99,6 +113,8 @@ def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Ref
 
     if isinstance(spec, MlaCombineSpec):
         limits = combine.RESOURCE_LIMITS
+    elif isinstance(spec, MlaTokensSpec):
+        limits = absorbed.resource_limits(spec)
     elif isinstance(spec, MlaWideSpec):
         limits = wide.resource_limits(spec)
     elif isinstance(spec, MlaDecodeSpec):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -16,7 +16,6 @@ from kinfolk.tile.narrow import narrow
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
-    from kinfolk.tile.transposed import ColumnOrder
     from kinfolk_mla.prefill.spec import MlaProjectedSpec
 
 FRAGMENTS = 4
@@ -60,27 +59,19 @@ class Geometry:
         return self.spec.atom // self.spec.part
 
 
-class HasColumns(Protocol):
-    """An operand of which the product's rows are columns of a tensor."""
-
-    def columns_of_result(self) -> ColumnOrder:
-        """Return where they lie, as `TransposedOperand` says it."""
-        ...
-
-
 def store_columns(
     view: Value,
     row: Value,
-    operand: HasColumns,
+    order: Sequence[tuple[int, int, int]],
     element: ScalarType,
     accumulators: Sequence[Value],
     factor: Value | None = None,
 ) -> None:
-    """Write the columns of one window, of which `row` is where this lane's first one goes, rounded to `element`.
+    """Write this lane's columns of a product, of which `row` is where the first one goes, rounded to `element`.
 
-    `accumulators` are those of the window's fragments, f32, multiplied by `factor`.
+    `order` has them in order: how far from the first, in which of the f32 `accumulators` and which slot of it
+    (`TransposedOperand.columns_of_result`). They are multiplied by `factor`.
     """
-    _, order = operand.columns_of_result()
     elements = (vector.extract(accumulators[fragment], index=slot) for _, fragment, slot in order)
     columns = [each if factor is None else each * factor for each in elements]
     width, begin = 16 // element.bytes, 0

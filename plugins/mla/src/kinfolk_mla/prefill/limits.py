@@ -19,8 +19,9 @@ from kinfolk_mla.decode.limits import (
     PAGE_SIZES,
     ROPE_WIDTH,
     budget_limits,
+    single,
 )
-from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec, MlaProjectedSpec
+from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec, MlaProjectedSpec, MlaWeightsSpec
 
 HEAD_WIDTH: Final = 128
 DEPTHS: Final = (8, 16)
@@ -102,17 +103,6 @@ CAPABILITY: Final = (
 """What a request must meet."""
 
 
-def _single(name: str, value: int) -> Limit:
-    return Limit(
-        f"mla.prefill.spec.{name}",
-        "not_validated",
-        name,
-        eq(field(name), value),
-        because="layouts and registers are proved for this width alone",
-        remedy=f"Evolve the spec to {name}={value}.",
-    )
-
-
 def _has_atom() -> Expr:
     size = MlaProjectedSpec.atom
     return all_of(
@@ -123,9 +113,9 @@ def _has_atom() -> Expr:
     )
 
 
-def _workgroup_memory(limit_field: str, elements: Expr, workgroups: Expr | int) -> Limit:
+def _workgroup_memory(code: str, limit_field: str, elements: Expr, workgroups: Expr | int) -> Limit:
     return Limit(
-        "mla.prefill.spec.workgroup_memory",
+        f"{code}.spec.workgroup_memory",
         "cannot",
         limit_field,
         elements * ELEMENT_BYTES * workgroups <= fact("lds_bytes"),
@@ -134,43 +124,47 @@ def _workgroup_memory(limit_field: str, elements: Expr, workgroups: Expr | int) 
     )
 
 
-_SHARED: Final = (
-    _single("head_width", HEAD_WIDTH),
-    widened_spec("mla.prefill"),
-    Limit(
-        "mla.prefill.spec.dtype",
-        "not_implemented",
-        "dtype",
-        field("dtype").one_of(ATOM_TYPES),
-        because="values are transposed and weights are rounded as pairs of 16 bits",
-        remedy=f"Evolve the spec to dtype={DTYPE}.",
-    ),
-    Limit(
-        "mla.prefill.spec.atom",
-        "cannot",
-        "dtype",
-        _has_atom(),
-        because=f"products are made of matrix atoms of {MlaProjectedSpec.atom} rows and columns of the type",
-        remedy="Choose an arch that has one, or a type for which this one has it.",
-    ),
-    Limit(
-        "mla.prefill.spec.wave_size",
-        "not_implemented",
-        "head_width",
-        eq(fact("wave_size"), MlaProjectedSpec.lanes),
-        because=f"a wave's queries and keys are laid out over {MlaProjectedSpec.lanes} lanes",
-        remedy="Choose an arch with such waves.",
-    ),
-)
+def _shared(code: str) -> tuple[Limit, ...]:
+    return (
+        single(code, "head_width", HEAD_WIDTH),
+        Limit(
+            f"{code}.spec.dtype",
+            "not_implemented",
+            "dtype",
+            field("dtype").one_of(ATOM_TYPES),
+            because="values are transposed and weights are rounded as pairs of 16 bits",
+            remedy=f"Evolve the spec to dtype={DTYPE}.",
+        ),
+        Limit(
+            f"{code}.spec.atom",
+            "cannot",
+            "dtype",
+            _has_atom(),
+            because=f"products are made of matrix atoms of {MlaProjectedSpec.atom} rows and columns of the type",
+            remedy="Choose an arch that has one, or a type for which this one has it.",
+        ),
+        Limit(
+            f"{code}.spec.wave_size",
+            "not_implemented",
+            "head_width",
+            eq(fact("wave_size"), MlaProjectedSpec.lanes),
+            because=f"a wave's queries and keys are laid out over {MlaProjectedSpec.lanes} lanes",
+            remedy="Choose an arch with such waves.",
+        ),
+    )
+
+
 _PADDING: Final = MlaProjectedSpec.row_padding_bytes // ELEMENT_BYTES
 _PAIRS: Final = field("latent_width") // (field("weight_rows") * 2)
 
-SPEC_LIMITS: Final[Mapping[type[MlaProjectedSpec], tuple[Limit, ...]]] = {
-    MlaExpandSpec: (
-        *_SHARED,
-        _single("latent_width", LATENT_WIDTH),
+
+def weights_limits(code: str) -> tuple[Limit, ...]:
+    """Return what the spec of a kernel with tiles of weights must meet, for codes that begin with `code`."""
+    return (
+        *_shared(code),
+        single(code, "latent_width", LATENT_WIDTH),
         Limit(
-            "mla.prefill.spec.weight_rows",
+            f"{code}.spec.weight_rows",
             "not_implemented",
             "weight_rows",
             eq(_PAIRS * field("weight_rows") * 2, field("latent_width")),
@@ -178,15 +172,22 @@ SPEC_LIMITS: Final[Mapping[type[MlaProjectedSpec], tuple[Limit, ...]]] = {
             remedy="Choose a divisor of half the latent width.",
         ),
         _workgroup_memory(
+            code,
             "weight_rows",
             field("weight_rows") * 2 * (field("head_width") + _PADDING),
-            MlaExpandSpec.workgroups_per_cu,
+            MlaWeightsSpec.workgroups_per_cu,
         ),
-    ),
+    )
+
+
+SPEC_LIMITS: Final[Mapping[type[MlaProjectedSpec], tuple[Limit, ...]]] = {
+    MlaExpandSpec: (*weights_limits("mla.prefill"), widened_spec("mla.prefill")),
     MlaPrefillSpec: (
-        *_SHARED,
-        _single("rope_width", ROPE_WIDTH),
+        *_shared("mla.prefill"),
+        widened_spec("mla.prefill"),
+        single("mla.prefill", "rope_width", ROPE_WIDTH),
         _workgroup_memory(
+            "mla.prefill",
             "key_slots",
             (field("head_width") + field("rope_width") + _PADDING) * field("tile_keys") * field("key_slots")
             + field("head_width") * (field("tile_keys") + _PADDING) * MlaPrefillSpec.value_slots,

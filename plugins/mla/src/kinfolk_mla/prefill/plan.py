@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from kinfolk.candidate import Candidate
+from kinfolk.candidate import Candidate, Note
 from kinfolk.expr import Expr, ceil_div, const, field, maximum, minimum, select, stride
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk.remark import Remark
 from kinfolk_mla.cache import cache_types
 from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, ROPE_WIDTH
-from kinfolk_mla.decode.plan import BINDINGS, CONTENTS, OUTPUTS, page_shift, with_cache
+from kinfolk_mla.decode.plan import CONTENTS, OUTPUTS, page_shift, with_cache
+from kinfolk_mla.prefill.bindings import PROJECTED, WIDTH
 from kinfolk_mla.prefill.limits import CAPABILITY, HEAD_WIDTH
+from kinfolk_mla.prefill.preference import OVER_LATENT_ROWS
 from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec
 
 if TYPE_CHECKING:
@@ -190,50 +192,30 @@ def _pointers(spec: Spec) -> tuple[Argument, ...]:
     return tuple(Argument(each.name, "pointer", each.name) for each in spec.parameters() if each.is_pointer)
 
 
-def _bindings() -> tuple[Binding, ...]:
-    known = {binding.name: binding for binding in BINDINGS}
-    tokens, heads, width = Axis(field("total_q")), Axis(field("num_heads")), Axis(field("v_dim"))
-
-    def binding(name: str, shape: tuple[Axis, ...], means: str) -> Binding:
-        return Binding(name=name, role="input", dtype=DTYPE, shape=shape, alignment=16, access="read", means=means)
-
-    return (
-        binding(
-            "q",
-            (tokens, heads, Axis(field("nope_dim") + field("rope_dim"))),
-            "projected queries, the part that is not rotated first",
+_BINDINGS: Final = (
+    *PROJECTED,
+    Binding(
+        name="expanded",
+        role="workspace",
+        dtype=DTYPE,
+        shape=(
+            Axis(field("num_seqs")),
+            Axis(GROUP_HEADS, called="heads of a group"),
+            Axis(2),
+            Axis(field("max_seqlen_k")),
+            WIDTH,
         ),
-        binding(
-            "w_ukv",
-            (heads, Axis(field("kv_lora_rank")), Axis(field("nope_dim") + field("v_dim"))),
-            "up-projection of latent rows to a head's keys, then to its values",
-        ),
-        *(known[name] for name in ("c_kv", "k_rope", "cu_seqlens_q", "cu_seqlens_k", "block_table", "status")),
-        attrs.evolve(
-            known["out"],
-            shape=(tokens, heads, width),
-            means="softmax(scale q.k) times a head's values; 0 where a query sees no keys",
-        ),
-        known["lse"],
-        Binding(
-            name="expanded",
-            role="workspace",
-            dtype=DTYPE,
-            shape=(
-                Axis(field("num_seqs")),
-                Axis(GROUP_HEADS, called="heads of a group"),
-                Axis(2),
-                Axis(field("max_seqlen_k")),
-                width,
-            ),
-            alignment=16,
-            access="readwrite",
-            means="keys without their rotated part, then values, of each sequence and head of a group",
-        ),
-    )
+        alignment=16,
+        access="readwrite",
+        means="keys without their rotated part, then values, of each sequence and head of a group",
+    ),
+)
 
-
-_BINDINGS: Final = _bindings()
+SLOWER: Final = Note(
+    "slower than over latent rows, where a candidate serves them so: few queries a sequence behind many keys",
+    when=OVER_LATENT_ROWS,
+    slower=True,
+)
 
 PREFILL: Final = Candidate(
     name="mla.prefill",
@@ -243,4 +225,5 @@ PREFILL: Final = Candidate(
     plan=prefill_plan,
     specs=prefill_specs,
     min_llvm=20,
+    notes=(SLOWER,),
 )

@@ -88,9 +88,9 @@ class Queries:
         """Write the rows of `out` and `lse` of the queries that exist."""
         spec, geometry = self.spec, self.sequence.geometry
         view, row = self._rows(self.arguments.out, spec.head_width)
-        first, _ = operand.columns_of_result()
+        first, order = operand.columns_of_result()
         index = lane_index(self._places) * row + self.sequence.head * spec.head_width + lane_index(first)
-        store_columns(view, index, operand, geometry.element, output, inverse)
+        store_columns(view, index, order, geometry.element, output, inverse)
         sums, row = self._rows(self.arguments.lse, 1)
 
         def write() -> tuple[()]:

@@ -1,4 +1,4 @@
-"""All that is compiled into the two kernels of prefill."""
+"""All that is compiled into the kernels of projected queries."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kinfolk_mla.request import FLOAT_TYPES
 
 @attrs.frozen(kw_only=True)
 class MlaProjectedSpec(Spec):
-    """What both kernels are compiled for: the width of a head's values, and of its keys but for their rotated part.
+    """What each kernel is compiled for: the width of a head's values, and of its keys but for their rotated part.
 
-    All that is in memory is of `dtype`, but LSE, and the cache, which is of `kv_dtype` and widened to it; what is
-    formed of that is in the unit of its elements. A wave's matrix atoms have `atom` rows and columns. A page of the
-    cache is `part` keys or a power of two times as many. `lanes` of a wave read and write `vector_bytes` each at once;
-    a staged row is followed by `row_padding_bytes` unused ones. Heads are counted at launch: a kernel serves any
-    number, in groups that have the workspace in turn.
+    All that is in memory is of `dtype`, but LSE, and the cache: where a kernel reads that, it is of `kv_dtype` and
+    widened, and what is formed of it is in the unit of its elements. A wave's matrix atoms have `atom` rows and
+    columns. A page of the cache is `part` keys or a power of two times as many. `lanes` of a wave read and write
+    `vector_bytes` each at once; a staged row is followed by `row_padding_bytes` unused ones. Heads are counted at
+    launch: a kernel serves any number, in groups that have the workspace in turn.
     """
 
     lanes: ClassVar[int] = 64
@@ -42,7 +42,6 @@ class MlaProjectedSpec(Spec):
 
     head_width: int = attrs.field(validator=ExactInt(minimum=128, step=128))
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
-    kv_dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
 
     @property
     def most_blocks(self) -> int:
@@ -67,12 +66,11 @@ class MlaProjectedSpec(Spec):
 
 
 @attrs.frozen(kw_only=True)
-class MlaExpandSpec(MlaProjectedSpec):
-    """The kernel that forms keys and values of heads out of latent rows: a product with each head's up-projection.
+class MlaWeightsSpec(MlaProjectedSpec):
+    """A kernel that multiplies rows by a head's up-projection [latent, 2 * head], or by a half of it.
 
-    A workgroup has `block` keys of one head, a wave `atom` of them, whose latent rows stay in registers; the head's
-    weights go by in tiles of `weight_rows` rows of `head_width` columns, of keys first and of values then. Each is read
-    `read_ahead` units before its use.
+    A workgroup has `block` rows of one head, a wave `atom` of them, which stay in registers; the head's weights go by
+    in tiles of `weight_rows` rows of `head_width` columns. Each is read `read_ahead` units before its use.
     """
 
     workgroups_per_cu: ClassVar[int] = 1
@@ -80,6 +78,16 @@ class MlaExpandSpec(MlaProjectedSpec):
     latent_width: int = attrs.field(validator=ExactInt(minimum=64, step=64))
     weight_rows: int = attrs.field(validator=ExactInt(minimum=32, maximum=128, step=32))
     read_ahead: int = attrs.field(validator=ExactInt(minimum=1, maximum=16))
+
+
+@attrs.frozen(kw_only=True)
+class MlaExpandSpec(MlaWeightsSpec):
+    """The kernel that forms keys and values of heads out of latent rows: a product with each head's up-projection.
+
+    Rows are those of keys; the weights of keys go by first, and of values then.
+    """
+
+    kv_dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
@@ -120,6 +128,7 @@ class MlaPrefillSpec(MlaProjectedSpec):
     value_slots: ClassVar[int] = 2
     workgroups_per_cu: ClassVar[int] = 1
 
+    kv_dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
     rope_width: int = attrs.field(validator=ExactInt(minimum=64, step=64))
     tile_keys: int = attrs.field(validator=ExactInt(minimum=64, maximum=64, step=64))
     key_slots: int = attrs.field(validator=ExactInt(minimum=1, maximum=2))

@@ -1,0 +1,1 @@
+"""Projected queries served over latent rows: absorbed before attention, its outputs projected after."""

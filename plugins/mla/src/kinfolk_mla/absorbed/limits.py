@@ -1,0 +1,71 @@
+"""What projected queries over latent rows take: of a request, of specs on an arch, and of what the compiler made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from kinfolk.candidate import Candidate
+from kinfolk.expr import all_of, ceil_div, eq, fact, field, not_
+from kinfolk.refusal import Limit
+from kinfolk_mla.absorbed.spec import MlaAbsorbSpec, MlaProjectSpec, MlaTokensSpec
+from kinfolk_mla.decode.limits import ROPE_WIDTH, budget_limits, single
+from kinfolk_mla.prefill.limits import HEAD_WIDTH, weights_limits
+
+CODE: Final = "mla.absorbed"
+
+
+def capability(latent: Candidate) -> tuple[Limit, ...]:
+    """Return what a request must meet: all that the candidate for latent attention takes, but queries as projected."""
+    inherited = [
+        attrs.evolve(limit, code=f"{CODE}{limit.code.removeprefix(latent.name)}")
+        for limit in latent.capability
+        if limit.field != "absorbed_query"
+    ]
+    block = MlaTokensSpec.block
+    return (
+        Limit(
+            f"{CODE}.absorbed_query",
+            "not_implemented",
+            "absorbed_query",
+            not_(field("absorbed_query")),
+            because="the up-projection of keys is absorbed here, which an absorbed query has met already",
+            remedy="Pass the query as it was projected, with absorbed_query=False and the up-projection as w_ukv.",
+        ),
+        *(
+            Limit(
+                f"{CODE}.{name}",
+                "not_implemented",
+                name,
+                eq(field(name), HEAD_WIDTH),
+                because="weights are staged in tiles as wide as a head",
+                remedy=f"Pass a model in which it is {HEAD_WIDTH}.",
+            )
+            for name in ("nope_dim", "v_dim")
+        ),
+        *inherited,
+        Limit(
+            f"{CODE}.total_q",
+            "cannot",
+            "total_q",
+            all_of(
+                field("total_q") <= MlaTokensSpec.most_keys, ceil_div(field("total_q"), block) <= fact("max_grid_y")
+            ),
+            because=f"blocks of {block} queries are an axis of the grid",
+            remedy="Split the batch.",
+        ),
+    )
+
+
+SPEC_LIMITS: Final[Mapping[type[MlaTokensSpec], tuple[Limit, ...]]] = {
+    MlaAbsorbSpec: (*weights_limits(CODE), single(CODE, "rope_width", ROPE_WIDTH)),
+    MlaProjectSpec: weights_limits(CODE),
+}
+"""What a spec must meet on an arch, by its class."""
+
+
+def resource_limits(spec: MlaTokensSpec) -> tuple[Limit, ...]:
+    """Return what a compiled kernel of a spec must meet, in the figures an arch may declare."""
+    return budget_limits(CODE, spec.workgroups_per_cu, spec.waves, "Read less far ahead.")
