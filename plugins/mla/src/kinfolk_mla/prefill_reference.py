@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import Expected, Tolerance
+from kinfolk_mla.absorbed.tolerance import Absorbed
 from kinfolk_mla.bias import Bias
 from kinfolk_mla.prefill_tolerance import Rounded
 from kinfolk_mla.reference import Array, Floats, Keys, gated, gathered
@@ -117,8 +118,28 @@ def projected_flops(request: MlaRequest, inputs: Mapping[str, Array]) -> int:
     return 2 * request.num_heads * (expanded * of_key + seen * of_pair)
 
 
+def routes(request: MlaRequest) -> tuple[type[Rounded] | type[Absorbed], ...]:
+    """Return what may be rounded on the way to an output: that of the candidate that is pinned, else either."""
+    return {"mla.prefill": (Rounded,), "mla.absorbed": (Absorbed,)}.get(request.candidate or "", (Rounded, Absorbed))
+
+
 def projected_reference(request: MlaRequest, inputs: Mapping[str, Array]) -> dict[str, Any]:
-    """Return what projected queries must give, as `reference.decode_reference` does for absorbed ones."""
+    """Return what projected queries must give, as `reference.decode_reference` does for absorbed ones.
+
+    Where no candidate is pinned, each output may err as far as by one route or the other.
+    """
+    found = [_by_route(request, inputs, route) for route in routes(request)]
+    first, bias = found[0], max((each["bias"] for each in found), key=lambda each: each.bound)
+    merged = {
+        name: Expected(first[name].value, Tolerance(np.max([each[name].tolerance.bound for each in found], axis=0)))
+        for name in ("out", "lse")
+    }
+    return first | merged | {"bias": bias}
+
+
+def _by_route(
+    request: MlaRequest, inputs: Mapping[str, Array], route: type[Rounded] | type[Absorbed]
+) -> dict[str, Any]:
     shape = (request.total_q, request.num_heads)
     out, lse = np.zeros((*shape, request.v_dim)), np.full(shape, -np.inf)
     out_bound, likely, lse_bound = np.zeros_like(out), np.zeros_like(out), np.zeros(shape)
@@ -128,7 +149,7 @@ def projected_reference(request: MlaRequest, inputs: Mapping[str, Array]) -> dic
         seen = seen_keys(request, place.stop - place.start, keys)
         for head in range(request.num_heads):
             one = _projected(request, inputs, place, keys, head, seen)
-            found = Rounded.of(request, one, keys, inputs["w_ukv"][head].astype(np.float64))
+            found = route.of(request, one, keys, inputs["w_ukv"][head].astype(np.float64))
             out[place, head], lse[place, head] = found.out, found.lse
             out_bound[place, head], lse_bound[place, head] = found.out_bound(), found.lse_bound()
             likely[place, head] = found.out_likely()

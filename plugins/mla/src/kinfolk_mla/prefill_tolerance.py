@@ -35,7 +35,57 @@ class Expanded:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Rounded:
+class Attended:
+    """One head's results for the queries of a sequence, in fp64, by which a kernel's errors are bounded."""
+
+    request: MlaRequest
+    head: Head
+    out: Floats
+    lse: Floats
+    weights: Floats
+
+    @property
+    def unit(self) -> float:
+        """The roundoff of the type of queries, and of whatever else is rounded to it."""
+        return unit_roundoff(self.request.dtype)
+
+    @property
+    def scale(self) -> float:
+        """The scale as a kernel is passed it."""
+        return float(np.float32(self.request.scale))
+
+    @property
+    def terms(self) -> Floats:
+        """What f32 errs, relatively, of each query's normalisation and accumulator."""
+        counts = self.head.seen.sum(axis=1)
+        return unit_roundoff("f32") * np.array([summed_terms(self.request, int(count)) for count in counts], float)
+
+    @property
+    def magnitude(self) -> Floats:
+        """The sum of |weight * value| behind each element of `out`."""
+        return self.weights @ np.abs(self.head.values)
+
+    def largest(self, products: Floats) -> Floats:
+        """Return per query the largest product with a key that it sees; 0 without keys."""
+        return np.where(self.head.seen, products, 0.0).max(axis=1, initial=0.0)
+
+    def beyond_first_order(self, error: Floats) -> Floats:
+        """Return how far `out` may move where scores err by more than a nat, by `error`; 0 elsewhere.
+
+        It moves by sum w (exp(d) - 1) (v - out) over sum w exp(d), at most exp(e) (exp(e) - 1) sum w |v - out|: little
+        where one key has all weight, however large the scale.
+        """
+        likely = np.zeros_like(self.out)
+        for token in np.flatnonzero(error > 1.0):
+            spread = self.weights[token] @ np.abs(self.head.values - self.out[token])
+            with np.errstate(over="ignore", invalid="ignore"):
+                factor = np.exp(error[token]) * np.expm1(error[token])
+                likely[token] = np.where(spread > 0.0, factor * spread, 0.0)
+        return likely
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Rounded(Attended):
     """One head's results for the queries of a sequence, and how far each may err.
 
     With u the unit roundoff of the type of queries, to which expanded elements are rounded once: an element x errs by
@@ -47,11 +97,6 @@ class Rounded:
     (q k)^2), beyond first order where a score itself may err by much, as with a large scale.
     """
 
-    request: MlaRequest
-    head: Head
-    out: Floats
-    lse: Floats
-    weights: Floats
     expanded: Expanded
 
     @classmethod
@@ -60,16 +105,6 @@ class Rounded:
         out, lse, weights = head.attend(float(np.float32(request.scale)))
         expanded = Expanded.of(request, keys, up)
         return cls(request=request, head=head, out=out, lse=lse, weights=weights, expanded=expanded)
-
-    @property
-    def unit(self) -> float:
-        """The roundoff of the type of queries, weights and expanded elements."""
-        return unit_roundoff(self.request.dtype)
-
-    @property
-    def scale(self) -> float:
-        """The scale as a kernel is passed it."""
-        return float(np.float32(self.request.scale))
 
     @property
     def query(self) -> Floats:
@@ -84,30 +119,19 @@ class Rounded:
     @property
     def spread(self) -> Floats:
         """The largest scale * sum of |q k| behind a score of each query."""
-        return self.scale * self._largest(np.abs(self.head.query) @ np.abs(self.head.keys).T)
+        return self.scale * self.largest(np.abs(self.head.query) @ np.abs(self.head.keys).T)
 
     @property
     def summed(self) -> Floats:
         """What sums in f32 err of a score of each query."""
         width = self.request.nope_dim + self.request.rope_dim
-        inside = self.scale * self._largest(np.abs(self.query) @ self.expanded.key.T)
+        inside = self.scale * self.largest(np.abs(self.query) @ self.expanded.key.T)
         return (width + SCORE_ROUNDINGS) * unit_roundoff("f32") * self.spread + inside
 
     @property
     def moved(self) -> Floats:
         """What the roundings of keys err of a score of each query, at most."""
-        return self.unit * self.scale * self._largest(np.abs(self.query) @ np.abs(self.keys).T)
-
-    @property
-    def terms(self) -> Floats:
-        """What f32 errs, relatively, of each query's normalisation and accumulator."""
-        counts = self.head.seen.sum(axis=1)
-        return unit_roundoff("f32") * np.array([summed_terms(self.request, int(count)) for count in counts], float)
-
-    @property
-    def magnitude(self) -> Floats:
-        """The sum of |weight * value| behind each element of `out`."""
-        return self.weights @ np.abs(self.head.values)
+        return self.unit * self.scale * self.largest(np.abs(self.query) @ np.abs(self.keys).T)
 
     def out_bound(self) -> Floats:
         """Return how far `out` may err, before the gates."""
@@ -120,23 +144,16 @@ class Rounded:
         """Return what the roundings of keys come to in `out` in all likelihood, which no gate may be below.
 
         A score errs by at most e = 5 u scale sqrt(sum (q k)^2) then, and each weight by a factor between exp(-e) and
-        exp(e). Up to e = 1 first order and exp(2 e) cover that. Whatever e is, `out` moves by
-        sum w (exp(d) - 1) (v - out) over sum w exp(d), at most exp(e) (exp(e) - 1) sum w |v - out|: little where one
-        key has all weight, however large the scale.
+        exp(e). Up to e = 1 first order and exp(2 e) cover that.
         """
         squares = self.query**2 @ (self.keys**2).T
-        error = DEVIATIONS * self.unit * self.scale * np.sqrt(self._largest(squares))
+        error = DEVIATIONS * self.unit * self.scale * np.sqrt(self.largest(squares))
         share = self.weights**2 * squares
         values, out = self.head.values, self.out
         moved = share @ values**2 - 2.0 * out * (share @ values) + out**2 * share.sum(axis=1, keepdims=True)
         likely = DEVIATIONS * self.unit * self.scale * np.sqrt(np.maximum(moved, 0.0))
         likely *= np.exp(2.0 * np.minimum(error, 1.0))[:, None]
-        for token in np.flatnonzero(error > 1.0):
-            spread = self.weights[token] @ np.abs(values - out[token])
-            with np.errstate(over="ignore", invalid="ignore"):
-                factor = np.exp(error[token]) * np.expm1(error[token])
-                likely[token] = np.where(spread > 0.0, factor * spread, 0.0)
-        return likely
+        return np.where(error[:, None] > 1.0, self.beyond_first_order(error), likely)
 
     def lse_bound(self) -> Floats:
         """Return how far `lse` may err; 0 for a query without keys."""
@@ -168,7 +185,3 @@ class Rounded:
         inside = self.weights @ self.expanded.value  # stands beside the products' own error, per element of out
         drift = (2.0 * self.summed + self.terms)[:, None] * self.magnitude + inside
         return bias.with_token(self.out, drift, np.ones(len(self.out)), np.concatenate([pull, shared]))
-
-    def _largest(self, products: Floats) -> Floats:
-        """Return per query the largest product with a key that it sees; 0 without keys."""
-        return np.where(self.head.seen, products, 0.0).max(axis=1, initial=0.0)

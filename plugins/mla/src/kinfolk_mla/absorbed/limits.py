@@ -22,7 +22,7 @@ def capability(latent: Candidate) -> tuple[Limit, ...]:
     inherited = [
         attrs.evolve(limit, code=f"{CODE}{limit.code.removeprefix(latent.name)}")
         for limit in latent.capability
-        if limit.field != "absorbed_query"
+        if limit.field not in ("absorbed_query", "total_q")
     ]
     block = MlaTokensSpec.block
     return (
