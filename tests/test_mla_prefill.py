@@ -45,6 +45,7 @@ REQUEST = MlaRequest(
     kv_dtype="bf16",
     causal=True,
     scale=192**-0.5,
+    candidate="mla.prefill",
 )
 Patch = pytest.MonkeyPatch
 BF16 = ml_dtypes.bfloat16
@@ -121,9 +122,12 @@ def test_heads_in_groups_have_the_workspace_in_turn() -> None:
         assert not report.findings, report
 
 
+@pytest.mark.parametrize("candidate", ["mla.prefill", "mla.absorbed"])
 @pytest.mark.parametrize("arch", ARCHS)
-def test_it_agrees_with_decode_of_absorbed_queries(arch: str) -> None:
-    """One query a sequence: kernels that share no product give the same, as far as bf16 goes."""
+def test_it_agrees_with_decode_of_absorbed_queries(arch: str, candidate: str) -> None:
+    """One query a sequence: keys and values formed, or queries absorbed on the device, give what decode of queries that
+    were absorbed before does, as far as bf16 goes.
+    """
     generator = np.random.default_rng(2)
     request = attrs.evolve(REQUEST, num_heads=16, num_seqs=3, total_q=3, max_seqlen_q=1, max_seqlen_k=70, num_pages=20)
     lengths = [70, 1, 33]
@@ -137,9 +141,11 @@ def test_it_agrees_with_decode_of_absorbed_queries(arch: str) -> None:
     }
     q = generator.standard_normal((3, 16, 192)).astype(BF16)
     up = (generator.standard_normal((16, 512, 256)) / 22.0).astype(BF16)
-    found = call(compile_plan(dispatch(request, arch)), {"q": q, "w_ukv": up, **shared})
+    asked = attrs.evolve(request, candidate=candidate)
+    found = call(compile_plan(dispatch(asked, arch)), {"q": q, "w_ukv": up, **shared})
     absorbed = absorbed_query(q, up[:, :, :128], rope_dim=64)
-    decode = call(compile_plan(dispatch(attrs.evolve(request, absorbed_query=True), arch)), {"qa": absorbed, **shared})
+    plain = attrs.evolve(request, absorbed_query=True, candidate="mla.decode")
+    decode = call(compile_plan(dispatch(plain, arch)), {"qa": absorbed, **shared})
     projected = projected_output(np.asarray(decode["out"]), up[:, :, 128:])
     np.testing.assert_allclose(np.asarray(found["out"]).astype(float), projected.astype(float), atol=4e-2, rtol=2e-2)
     np.testing.assert_allclose(found["lse"], decode["lse"], atol=1.7e-2)
@@ -149,12 +155,14 @@ def test_it_agrees_with_decode_of_absorbed_queries(arch: str) -> None:
 def test_neither_contract_serves_the_others_requests(absorbed: bool) -> None:
     """A pin cannot make it so, and the refusal says which field is the cause."""
     decode = {"absorbed_query": True, "max_seqlen_q": 1, "total_q": 2}
-    request = attrs.evolve(REQUEST, num_heads=16, **(decode if absorbed else {}))
-    own, other = ("mla.decode", "mla.prefill") if absorbed else ("mla.prefill", "mla.decode")
-    assert dispatch(request, "gfx942").candidate == own
-    with pytest.raises(PinRefused) as refused:
-        dispatch(attrs.evolve(request, candidate=other), "gfx942")
-    assert f"{other}.absorbed_query" in {each.code for each in refused.value.refusals}
+    request = attrs.evolve(REQUEST, num_heads=16, candidate=None, **(decode if absorbed else {}))
+    own, others = ["mla.decode"], ["mla.prefill", "mla.absorbed"]
+    own, others = (own, others) if absorbed else (others, own)
+    assert dispatch(request, "gfx942").candidate in own
+    for other in others:
+        with pytest.raises(PinRefused) as refused:
+            dispatch(attrs.evolve(request, candidate=other), "gfx942")
+        assert f"{other}.absorbed_query" in {each.code for each in refused.value.refusals}
 
 
 def no_mask(patch: Patch) -> None:

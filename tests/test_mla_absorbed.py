@@ -1,0 +1,207 @@
+"""Projected queries over latent rows: both kernels around attention against numpy, the choice, planted faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kinfolk.check import ScenarioReport
+from kinfolk.dispatch import dispatch, explain
+from kinfolk.ir.builder import constant
+from kinfolk.ir.types import I32
+from kinfolk.plugins.composition import Composition, compose
+from kinfolk_mla.absorbed import absorb, project, tokens
+from kinfolk_mla.absorbed.spec import MlaAbsorbSpec, MlaProjectSpec, MlaTokensSpec
+from kinfolk_mla.prefill import batch, weights
+from kinfolk_mla.prefill_reference import projected_prefill
+from kinfolk_mla.projection import absorbed_query, projected_output
+from kinfolk_mla.request import MlaRequest
+from kinfolk_runtime import call
+from kinfolk_runtime.artifact import Artifact
+from kinfolk_runtime.compilation import compile as compile_plan
+from kinfolk_runtime.mutation import with_kernel
+from kinfolk_runtime.verify import run_scenario, runners_of
+
+pytestmark = pytest.mark.needs("mla", "gfx942", "gfx950")
+
+ARCHS = ["gfx942", "gfx950"]
+HEADS = 16
+REQUEST = MlaRequest(
+    num_heads=HEADS,
+    num_seqs=3,
+    total_q=3,
+    max_seqlen_q=1,
+    max_seqlen_k=70,
+    absorbed_query=False,
+    page_size=16,
+    num_pages=20,
+    dtype="bf16",
+    kv_dtype="bf16",
+    causal=True,
+    scale=192**-0.5,
+)
+PINNED = attrs.evolve(REQUEST, candidate="mla.absorbed")
+BF16 = ml_dtypes.bfloat16
+Patch = pytest.MonkeyPatch
+
+
+def drawn(count: int) -> tuple[MlaRequest, dict[str, Any]]:
+    """Return a request of `count` sequences with a query each, and few keys, the second with none."""
+    generator = np.random.default_rng(count)
+
+    def draw(*shape: int, size: float = 1.0) -> Any:
+        return (size * generator.standard_normal(shape)).astype(BF16)
+
+    lengths = [(5 * sequence + 3) % 17 if sequence != 1 else 0 for sequence in range(count)]
+    request = attrs.evolve(PINNED, num_seqs=count, total_q=count, max_seqlen_k=32)
+    return request, {
+        "q": draw(count, HEADS, 192),
+        "w_ukv": draw(HEADS, 512, 256, size=512**-0.5),
+        "c_kv": draw(20, 16, 512),
+        "k_rope": draw(20, 16, 64),
+        "cu_seqlens_q": np.arange(count + 1, dtype=np.int32),
+        "cu_seqlens_k": np.cumsum([0, *lengths]).astype(np.int32),
+        "block_table": generator.integers(0, 20, (count, 2)).astype(np.int32),
+    }
+
+
+def last_places(found: Any, expected: Any) -> Any:
+    """Return by how many bf16 the elements of two arrays lie apart, among those that are not tiny."""
+    places = [np.asarray(each).view(np.int16).astype(int) for each in (found, expected)]
+    ordered = [np.where(each < 0, -(each & 0x7FFF), each) for each in places]
+    size = np.abs(np.asarray(expected).astype(float))
+    return np.abs(ordered[0] - ordered[1])[size > size.max() * 2.0**-6]
+
+
+@pytest.mark.simulate
+@pytest.mark.parametrize(("arch", "count"), [("gfx942", 1), ("gfx942", 131), ("gfx950", 33)])
+def test_queries_are_absorbed_and_outputs_projected_as_numpy_does(arch: str, count: int) -> None:
+    """In the workspaces as they are afterwards; a block is 128 tokens, a wave 32: the last ones are not full."""
+    request, inputs = drawn(count)
+    made = {"qa": np.zeros((count, HEADS, 576), BF16), "latent": np.zeros((count, HEADS, 512), BF16)}
+    found = call(compile_plan(dispatch(request, arch)), inputs | made)
+    up = inputs["w_ukv"]
+    absorbed = absorbed_query(inputs["q"], up[:, :, :128], rope_dim=64)
+    assert (made["qa"][..., 512:] == inputs["q"][..., 128:]).all(), "passed on bit by bit"
+    assert last_places(made["qa"], absorbed).max() <= 1
+    assert last_places(found["out"], projected_output(made["latent"], up[:, :, 128:])).max() <= 1
+    out, lse = projected_prefill(request, inputs)
+    np.testing.assert_allclose(np.asarray(found["out"]).astype(float), out, atol=2e-2 * np.abs(out).max())
+    np.testing.assert_allclose(found["lse"], lse, atol=1.7e-2)
+
+
+def chosen(queries: int, keys: int, **changes: Any) -> str:
+    request = attrs.evolve(REQUEST, max_seqlen_q=queries, total_q=queries, max_seqlen_k=keys, **changes)
+    return dispatch(request, "gfx942").candidate
+
+
+@pytest.mark.parametrize(("queries", "least"), [(1, 2)])
+def test_few_queries_behind_many_keys_are_absorbed(queries: int, least: int) -> None:
+    """From q k >= 256 (k - q) on, keys and values are formed: on both sides of that edge."""
+    assert queries * least < 256 * (least - queries) and queries * (least - 1) >= 256 * (least - 1 - queries)
+    assert chosen(queries, least) == chosen(queries, 10**6) == "mla.absorbed"
+    assert chosen(queries, least - 1) == "mla.prefill"
+    assert chosen(queries, least, candidate="mla.prefill") == "mla.prefill"
+    assert chosen(queries, least - 1, candidate="mla.absorbed") == "mla.absorbed"
+
+
+def test_many_queries_are_never_absorbed() -> None:
+    assert chosen(256, 10**6) == "mla.prefill"
+
+
+def test_why_tells_from_how_many_keys_on_it_pays() -> None:
+    told = {each.name: each.notes for each in explain(compose("mla", "gfx942"), REQUEST, "llvm22").candidates}
+    assert "with up to 1 queries a sequence, absorbing them pays from 2 keys on" in told["mla.absorbed"]
+    assert any("slower" in note for note in told["mla.prefill"])
+    assert not any("slower" in note for note in told["mla.absorbed"])
+
+
+def test_what_latent_attention_does_not_take_is_refused_in_this_candidates_name() -> None:
+    request = attrs.evolve(REQUEST, page_size=48, nope_dim=64, candidate="mla.absorbed")
+    refused = next(
+        each.refusals for each in explain(compose("mla", "gfx942"), request, "llvm22").candidates
+        if each.name == "mla.absorbed"
+    )  # fmt: skip
+    assert {each.code for each in refused} == {"mla.absorbed.page_size", "mla.absorbed.nope_dim"}
+
+
+def rotated_part_dropped(patch: Patch) -> None:
+    patch.setattr(absorb.Absorption, "_pass_rotated", lambda self: None)
+
+
+def columns_of_keys_for_values(patch: Patch) -> None:
+    patch.setattr(project, "constant", lambda number, type_: constant(0, I32))
+
+
+def weights_of_the_first_head(patch: Patch) -> None:
+    patch.setattr(weights, "wide", lambda number: batch.wide(number) * 0)
+
+
+def stored_before_the_others_have_read(patch: Patch) -> None:
+    patch.setattr(absorb.control, "barrier", lambda: None)
+
+
+def one_token_too_many(patch: Patch) -> None:
+    """Rows past the last token are read and written."""
+    patch.setattr(tokens, "bounded", lambda number, most: constant(most, I32))
+
+
+def tiles_of_weights_exchanged(patch: Patch) -> None:
+    whole = weights.Weights.load
+    patch.setattr(weights.Weights, "load", lambda self, start, chunk=0: whole(self, start, chunk ^ 1))
+
+
+Plant = Callable[[Patch], None]
+FAULTS: list[tuple[Plant, type[MlaTokensSpec], set[str]]] = [
+    (rotated_part_dropped, MlaAbsorbSpec, {"simulation"}),
+    (columns_of_keys_for_values, MlaProjectSpec, {"tolerance"}),
+    (weights_of_the_first_head, MlaAbsorbSpec, {"tolerance"}),
+    (weights_of_the_first_head, MlaProjectSpec, {"tolerance"}),
+    (stored_before_the_others_have_read, MlaAbsorbSpec, {"simulation"}),
+    (one_token_too_many, MlaAbsorbSpec, {"simulation"}),
+    (one_token_too_many, MlaProjectSpec, {"simulation"}),
+    (tiles_of_weights_exchanged, MlaAbsorbSpec, {"tolerance"}),
+    (tiles_of_weights_exchanged, MlaProjectSpec, {"tolerance"}),
+]
+
+
+def judged(composition: Composition, artifact: Artifact, names: Iterable[str] = ("whole",)) -> Iterable[ScenarioReport]:
+    for scenario in composition.scenarios(artifact.plan.request):
+        if scenario.name in names:
+            yield run_scenario(composition, artifact, scenario, runners_of(order_seeds=(0,)))
+
+
+@pytest.fixture(scope="module", name="usual")
+def usual_kernels() -> tuple[Composition, Artifact]:
+    return compose("mla", "gfx942"), compile_plan(dispatch(PINNED, "gfx942"))
+
+
+@pytest.mark.simulate
+def test_the_usual_kernels_pass(usual: tuple[Composition, Artifact]) -> None:
+    [report] = judged(*usual)
+    assert report.status == "pass", report.findings
+
+
+@pytest.mark.simulate
+@pytest.mark.parametrize(("plant", "kind", "seen"), FAULTS, ids=lambda part: getattr(part, "__name__", ""))
+def test_a_planted_fault_is_seen(
+    plant: Plant,
+    kind: type[MlaTokensSpec],
+    seen: set[str],
+    usual: tuple[Composition, Artifact],
+    monkeypatch: Patch,
+) -> None:
+    composition, artifact = usual
+    [spec] = {each.spec for each in artifact.kernels if isinstance(each.spec, kind)}
+    plant(monkeypatch)
+    faulty = composition.emit(spec)
+    monkeypatch.undo()
+    [report] = judged(composition, with_kernel(artifact, spec, faulty))
+    found = {finding.code for finding in report.findings}
+    assert seen <= found, report.findings
+    assert found & {"simulation", "bind"} <= seen, report.findings
