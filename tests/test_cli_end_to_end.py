@@ -46,6 +46,8 @@ BUDGETS = {
     "mla_combine": (8, 63),
     "mla_prefill": (2, 256),
     "mla_expand": (1, 512),
+    "mla_absorb": (1, 512),
+    "mla_project": (1, 512),
 }
 """Of each kind of kernel, how many workgroups share a compute unit, and the registers that leaves a lane."""
 
@@ -132,6 +134,8 @@ def test_heads_that_leave_waves_idle(heads):
                 "mla.grouped.num_heads",
                 "mla.prefill.page_size",
                 "mla.prefill.absorbed_query",
+                "mla.absorbed.page_size",
+                "mla.absorbed.absorbed_query",
             },
         ),
         (
@@ -141,6 +145,8 @@ def test_heads_that_leave_waves_idle(heads):
                 "mla.pipelined.num_heads",
                 "mla.grouped.num_heads",
                 "mla.prefill.absorbed_query",
+                "mla.absorbed.num_heads",
+                "mla.absorbed.absorbed_query",
             },
         ),
         ({"page_size": "48", "candidate": "mla.decode"}, {"mla.decode.page_size"}),
