@@ -24,7 +24,7 @@ def capability(latent: Candidate) -> tuple[Limit, ...]:
         for limit in latent.capability
         if limit.field not in ("absorbed_query", "total_q")
     ]
-    block = MlaTokensSpec.block
+    tokens, block = field("total_q"), MlaTokensSpec.block
     return (
         Limit(
             f"{CODE}.absorbed_query",
@@ -50,9 +50,7 @@ def capability(latent: Candidate) -> tuple[Limit, ...]:
             f"{CODE}.total_q",
             "cannot",
             "total_q",
-            all_of(
-                field("total_q") <= MlaTokensSpec.most_keys, ceil_div(field("total_q"), block) <= fact("max_grid_y")
-            ),
+            all_of(tokens <= MlaTokensSpec.most_keys, ceil_div(tokens, block) <= fact("max_grid_y")),
             because=f"blocks of {block} queries are an axis of the grid",
             remedy="Split the batch.",
         ),
