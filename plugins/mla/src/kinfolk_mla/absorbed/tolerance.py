@@ -98,7 +98,7 @@ class Absorbed(Attended):
 
     def out_bound(self) -> Floats:
         """Return how far `out` may err, before the gates."""
-        weights = np.minimum(2.0 * (self.summed + self.moved), 1.0) + unit_roundoff(self.request.kv_dtype)
+        weights = np.minimum(2.0 * (self.summed + self.moved), 1.0) + self.unit
         error = weights[:, None] * self.magnitude + self.drift
         error += self.unit * np.abs(self.sums) @ np.abs(self.values_up)
         return error + self.unit * (np.abs(self.out) + error)
