@@ -42,6 +42,7 @@ REQUEST = MlaRequest(
     scale=192**-0.5,
     num_seg=2,
 )
+SMALL: dict[str, Any] = {"num_seg": 1, "max_seqlen_k": 40, "num_pages": 8}
 NOP = 0xBF800000
 TARGETS = [(arch, flavor) for arch in ("gfx942", "gfx950") for flavor in ("llvm20", "llvm22")]
 Edit = Callable[[Encoded], int | None]
@@ -92,6 +93,13 @@ def test_wide_structures_meet_the_reference(arch: str, heads: int, candidate: st
     assert report.status == "pass", report.findings
 
 
+@pytest.mark.parametrize(("arch", "kv_dtype"), [("gfx942", "f8E4M3FNUZ"), ("gfx950", "f8E4M3FN")])
+def test_a_cache_of_8_bit_floats_meets_the_reference(arch: str, kv_dtype: str) -> None:
+    composition, artifact = served(arch, **SMALL, kv_dtype=kv_dtype)
+    report, _ = judged(composition, artifact, "ragged")
+    assert report.status == "pass", report.findings
+
+
 def test_prefill_meets_the_reference() -> None:
     changes: dict[str, Any] = {"num_heads": 1, "absorbed_query": False, "max_seqlen_q": 20, "total_q": 30}
     composition, artifact = served("gfx942", num_seg=0, **changes)
@@ -133,9 +141,6 @@ def found_kinds(composition: Composition, artifact: Artifact, places: Iterator[d
     return kinds
 
 
-SMALL: dict[str, Any] = {"num_seg": 1, "max_seqlen_k": 40, "num_pages": 8}
-
-
 def of(artifact: Artifact, format_: str, *opcodes: int) -> list[Encoded]:
     found = [each for each in instructions(artifact) if each.format == format_ and each.opcode in opcodes]
     assert found
@@ -159,6 +164,14 @@ def test_a_barrier_that_is_taken_out_is_a_race_that_names_both_waves() -> None:
     for each in of(artifact, "SOPP", 10):
         told = messages(composition, edited(artifact, {each.offset: NOP}))
         assert "workgroup memory that wave" in told and "[race]" in told
+
+
+def test_wait_states_that_are_taken_out_are_found() -> None:
+    composition, artifact = served("gfx942", **SMALL)
+    idle = [each for each in of(artifact, "SOPP", 0) if each.fields["simm16"]]
+    places = [{each.offset: NOP} for each in idle[::8]]
+    assert len(places) > 3
+    assert set(found_kinds(composition, artifact, iter(places))) == {"wait_states"}
 
 
 def test_a_lane_swizzle_that_is_changed_is_wrong() -> None:

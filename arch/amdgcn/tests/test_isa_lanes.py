@@ -16,7 +16,8 @@ from kinfolk.machine import MachineMemory
 from kinfolk_amdgcn.isa.dpp import dpp_lanes
 from kinfolk_amdgcn.isa.encoding import decoded
 from kinfolk_amdgcn.isa.fault import Stop
-from kinfolk_amdgcn.isa.flow_steps import counts_of_wait
+from kinfolk_amdgcn.isa.flow_steps import counts_of_wait, flow_step
+from kinfolk_amdgcn.isa.hazards import check_matrix_results, too_early
 from kinfolk_amdgcn.isa.local_memory import LocalMemory
 from kinfolk_amdgcn.isa.local_steps import local_step, swizzle_lanes
 from kinfolk_amdgcn.isa.matrix_steps import MATRIX, Shape, matrix_step
@@ -57,7 +58,8 @@ def step_of(*words: int, float8: str = "fnuz") -> Step:
     [encoded] = decoded(b"".join(word.to_bytes(4, "little") for word in words))
     row = declared(encoded)
     assert row is not None
-    return STEPS[row.kind](Given(declared=row, encoded=encoded, registers=FILE, float8=float8))
+    given = Given(declared=row, encoded=encoded, registers=FILE, float8=float8)
+    return flow_step(given, lambda offset: 0) if row.kind == "flow" else STEPS[row.kind](given)
 
 
 def vop1(opcode: int, target: int, source: int) -> int:
@@ -306,3 +308,83 @@ def test_memory_that_nothing_wrote_is_not_read() -> None:
     with pytest.raises(Stop, match="never written") as caught:
         step_of(*ds(54, address=1, target=3)).run(waves())
     assert caught.value.kind == "uninitialised"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "opcode", "code", "value"),
+    [
+        ("ocp", 84, 0x38, 1.0),
+        ("ocp", 84, 0x7E, 448.0),
+        ("ocp", 85, 0x3C, 1.0),
+        ("ocp", 85, 0xFB, -57344.0),
+        ("fnuz", 84, 0x40, 1.0),
+        ("fnuz", 84, 0x7F, 240.0),
+        ("fnuz", 85, 0x40, 1.0),
+        ("fnuz", 84, 0x01, 2.0**-10),
+    ],
+)
+def test_floats_of_8_bits_are_those_of_the_arch(encoding: str, opcode: int, code: int, value: float) -> None:
+    """Codes from the OCP specification and from Noune et al., of one, the largest and the smallest value."""
+    w = waves()
+    w.v[1] = code | 0x55 << 8
+    step_of(vop1(opcode, 2, 256 + 1), float8=encoding).run(w)
+    assert w.f[2, 0, 0] == value
+
+
+def test_two_floats_of_8_bits_come_from_the_half_that_is_selected() -> None:
+    """v_cvt_pk_f32_fp8_sdwa v[2:3], v1 src0_sel:WORD_1: bits 50 to 48 of the encoding are 5."""
+    w = waves()
+    w.v[1] = 0x40_48_00_00
+    step_of(vop1(86, 2, 249), 0x00050601).run(w)
+    assert (w.f[2, 0, 0], w.f[3, 0, 0]) == (2.0, 1.0)
+
+
+EXP, LANE_1 = vop1(32, 1, 256), vop1(2, 4, 256 + 1)
+ADD = 1 << 25 | 2 << 17 | 1 << 9 | 256 + 1
+"""v_exp_f32 v1, v0; v_readfirstlane_b32 s4, v1; v_add_f32 v2, v1, v1."""
+MOVE, COMPARE = vop1(1, 0, 256 + 5), 0b0111110 << 25 | 0xC1 << 17 | 2 << 9 | 256 + 1
+SELECT = 0 << 25 | 3 << 17 | 2 << 9 | 256 + 1
+"""v_mov_b32 v0, v5; v_cmp_lt_i32 vcc, v1, v2; v_cndmask_b32 v3, v1, v2, vcc."""
+
+
+def nop(count: int) -> int:
+    return 0xBF800000 | count
+
+
+@pytest.mark.parametrize(
+    ("maker", "user", "needed"),
+    [
+        ((EXP,), (ADD,), 1),
+        ((vop1(1, 1, 256),), (LANE_1,), 1),
+        ((COMPARE,), (SELECT,), 2),
+        ((MOVE,), mfma(97, 16, 256, 256 + 8, 128), 2),
+        ((vop1(1, 1, 256),), (11 << 25 | 2 << 17 | 3 << 9 | 250, 0xFF08B101), 2),
+    ],
+    ids=["transcendental", "lane", "scalar", "matrix", "crossing"],
+)
+def test_makers_and_users_are_kept_apart(maker: tuple[int, ...], user: tuple[int, ...], needed: int) -> None:
+    """AMD's table of manually inserted wait states, on both sides of each edge; what is not read needs none."""
+    for between in range(needed + 1):
+        waits = [step_of(nop(between - 1))] if between else []
+        steps = [step_of(*maker), *waits, step_of(*user)]
+        found = too_early(steps, len(steps) - 1)
+        assert (found is None) == (between >= needed)
+        assert found is None or (found[0] == 0 and f"{needed} are needed" in found[1])
+    assert too_early([step_of(vop1(1, 60, 256)), step_of(*user)], 1) is None
+
+
+def test_a_matrix_result_is_touched_after_its_wait_states_and_added_to_at_once() -> None:
+    """4 passes and 3 states: the 7 that LLVM keeps; the next product adds to the whole result with none."""
+    product, w = step_of(*mfma(97, 16, 256, 256 + 8, 256 + 16)), waves()
+    for states in (6, 7):
+        w.matrix_results = [(product.writes, 0, 7)]
+        w.states = states
+        if states < 7:
+            with pytest.raises(Stop, match="after 6 wait states, 7 are needed"):
+                check_matrix_results(w, step_of(vop1(1, 40, 256 + 17)), 3)
+        else:
+            check_matrix_results(w, step_of(vop1(1, 40, 256 + 17)), 3)
+    w.matrix_results, w.states = [(product.writes, 0, 7)], 0
+    check_matrix_results(w, product, 3)
+    with pytest.raises(Stop, match="after 0 wait states"):
+        check_matrix_results(w, step_of(*mfma(97, 24, 256, 256 + 8, 256 + 18)), 3)

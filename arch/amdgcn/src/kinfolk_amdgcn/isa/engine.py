@@ -138,6 +138,7 @@ class _Run:
         """Run waves until they part, end, wait at a barrier, or come to where others stand; return how many steps."""
         steps, ran = self._launch.program.steps, self._launch._ran  # pyright: ignore[reportPrivateUsage]
         extra, pc, began = self._launch.extra_states, w.pc, 0
+        line = pc  # where the way straight down the code began
         try:
             while True:
                 step = steps[pc]
@@ -147,6 +148,8 @@ class _Run:
                     self._refuse_undefined(w, pc)
                 if w.matrix_results:
                     check_matrix_results(w, step, extra)
+                if step.early is not None and step.early[0] >= line:
+                    raise Stop("wait_states", step.early[1])
                 step.run(w)
                 ran[pc] += w.count
                 began += 1
@@ -161,7 +164,7 @@ class _Run:
                 elif step.flow == "branch":
                     taken = np.ones(w.count, np.bool_) if step.taken is None else np.asarray(step.taken(w))
                     if taken.all():
-                        pc = step.target
+                        pc = line = step.target
                     elif not taken.any():
                         pc += 1
                     else:

@@ -1,15 +1,73 @@
-"""What software has to keep apart on these processors: results of matrix instructions and what touches them.
+"""What software has to keep apart on these processors: makers of registers and their users, by wait states.
 
-Source: LLVM's hazard recogniser, measured by compiling pairs of instructions: a result of p passes may be touched p and
-some wait states later (an arch's fact `matrix_result_states`). Matrix instructions take it as what they add to, whole,
-and write it again, with no wait between: they run in order.
+An instruction takes one wait state, `s_nop` as many as it says and one. Sources: "AMD Instinct MI300 Instruction Set
+Architecture", section "Manually Inserted Wait States"; LLVM's hazard recogniser, measured by compiling pairs of
+instructions: a matrix result of p passes may be touched p and some wait states later (an arch's fact
+`matrix_result_states`). Matrix instructions take it as what they add to, whole, and write it again, with no wait
+between: they run in order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
 from kinfolk_amdgcn.isa.fault import Stop
-from kinfolk_amdgcn.isa.step import Step
-from kinfolk_amdgcn.isa.waves import Waves
+from kinfolk_amdgcn.isa.step import Step, Unit
+from kinfolk_amdgcn.isa.waves import EXEC, M0, SCALAR_BIT, Waves
+
+VECTOR_REGISTERS: Final = (1 << SCALAR_BIT) - 1
+EXEC_PAIR: Final = 0b11 << SCALAR_BIT + EXEC
+SCALAR_REGISTERS: Final = ~VECTOR_REGISTERS & ~EXEC_PAIR
+_VECTOR: Final[tuple[Unit, ...]] = ("vector", "transcendental", "lane_read", "crossing")
+
+
+@attrs.frozen
+class Apart:
+    """What `makers` write of some registers, `users` read at least so many wait states later."""
+
+    makers: tuple[Unit, ...]
+    users: tuple[Unit, ...]
+    registers: int
+    states: int
+
+
+RULES: Final = (
+    Apart(_VECTOR, ("memory",), SCALAR_REGISTERS, 5),
+    Apart(_VECTOR, _VECTOR, SCALAR_REGISTERS, 2),
+    Apart(_VECTOR, ("matrix",), VECTOR_REGISTERS, 2),
+    Apart(_VECTOR, ("crossing",), VECTOR_REGISTERS, 2),
+    Apart(_VECTOR, ("crossing",), EXEC_PAIR, 5),
+    Apart(_VECTOR, ("lane_read",), VECTOR_REGISTERS, 1),
+    Apart(("transcendental",), ("vector", "lane_read", "crossing"), VECTOR_REGISTERS, 1),
+    Apart(("scalar",), ("memory",), 1 << SCALAR_BIT + M0, 1),
+)
+LONGEST: Final = max(rule.states for rule in RULES)
+
+
+def too_early(steps: Sequence[Step], index: int) -> tuple[int, str] | None:
+    """Return the instruction before one that it follows too soon, and how; None where the code keeps them apart.
+
+    Looked at is the way straight down the code.
+    """
+    step, states = steps[index], 0
+    for before in range(index - 1, -1, -1):
+        maker = steps[before]
+        if states >= LONGEST or (maker.flow and maker.taken is None):
+            return None
+        for rule in RULES:
+            if (
+                states < rule.states
+                and maker.unit in rule.makers
+                and step.unit in rule.users
+                and maker.writes & (step.reads | step.accumulates) & rule.registers
+            ):
+                what = f"reads what {maker.name} at offset {maker.offset:#x} writes after {states} wait states"
+                return before, f"{what}, {rule.states} are needed"
+        states += maker.states
+    return None
 
 
 def check_matrix_results(w: Waves, step: Step, extra: int) -> None:

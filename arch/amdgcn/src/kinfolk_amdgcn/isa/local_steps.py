@@ -71,6 +71,7 @@ def _step(given: Given, run: Run, reads: int, writes: int) -> Step:
         writes=writes,
         lanes=True,
         queue="local",
+        unit="local",
     )
 
 

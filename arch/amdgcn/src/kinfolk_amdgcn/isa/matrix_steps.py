@@ -17,6 +17,7 @@ from kinfolk.check.element import numpy_dtype
 from kinfolk.ir.types import F32
 from kinfolk_amdgcn.isa.declare import Declared, Table
 from kinfolk_amdgcn.isa.fault import Stop
+from kinfolk_amdgcn.isa.float8 import float8_type
 from kinfolk_amdgcn.isa.operands import FIRST_VECTOR, constant, rows_mask
 from kinfolk_amdgcn.isa.step import Given, Step
 from kinfolk_amdgcn.isa.waves import LANES, Array, Waves
@@ -41,13 +42,6 @@ class Shape:
 
 
 _BYTES: Final = {"bf16": 2, "f16": 2, "f32": 4, "fp8": 1, "bf8": 1}
-_FLOAT8: Final = {
-    ("fnuz", "fp8"): "f8E4M3FNUZ",
-    ("fnuz", "bf8"): "f8E5M2FNUZ",
-    ("ocp", "fp8"): "f8E4M3FN",
-    ("ocp", "bf8"): "f8E5M2",
-}
-"""What the 8-bit floats of an instruction are, by the arch's encoding."""
 
 
 def _rows() -> None:
@@ -113,6 +107,7 @@ def matrix_step(given: Given) -> Step:
         accumulates=accumulates,
         writes=rows_mask(d, widths[2]),
         lanes=True,
+        unit="matrix",
         matrix=shape.passes,
         multiplies=shape.m * shape.n * shape.k,
     )
@@ -121,7 +116,7 @@ def matrix_step(given: Given) -> Step:
 def _along_k(bits: Array, width: int, encoding: str, element: str) -> Array:
     """Return A transposed, or B, as f32 [waves, k, width] from a lane's registers [registers, waves, lanes]."""
     count = bits.shape[1]
-    dtype = numpy_dtype(_FLOAT8.get((encoding, element), element))
+    dtype = numpy_dtype(float8_type(encoding, element) if element in ("fp8", "bf8") else element)
     by_lane = np.ascontiguousarray(bits.transpose(1, 2, 0))
     if element == "bf16":
         held = (by_lane.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)

@@ -95,6 +95,7 @@ def _step(given: Given, run: Run, reads: int, writes: int, lanes: bool = False) 
         writes=writes,
         lanes=lanes,
         queue="vector" if lanes else "",
+        unit="memory" if lanes else "scalar",
     )
 
 

@@ -11,6 +11,7 @@ from kinfolk_amdgcn.isa.declare import Declared, Table
 from kinfolk_amdgcn.isa.encoding import Encoded, decoded
 from kinfolk_amdgcn.isa.fault import MachineFault, Stop
 from kinfolk_amdgcn.isa.flow_steps import FLOW, flow_step
+from kinfolk_amdgcn.isa.hazards import too_early
 from kinfolk_amdgcn.isa.kernel_object import KernelObject
 from kinfolk_amdgcn.isa.local_steps import LOCAL, local_step, part_bytes
 from kinfolk_amdgcn.isa.matrix_steps import MATRIX, matrix_step
@@ -79,6 +80,9 @@ def translated(kernel: KernelObject, float8: str) -> Program:
             steps.append(flow_step(given, index_of) if found.kind == "flow" else _STEPS[found.kind](given))
         except Stop as stop:
             steps.append(_stopping(encoded, f"{found.name} ({encoded.words})", stop.what))
+    for number, step in enumerate(steps):
+        if (early := too_early(steps, number)) is not None:
+            steps[number] = attrs.evolve(step, early=early)
     marked = min((part_bytes_of(encoded) for encoded in instructions), default=4)
     return Program(kernel=kernel, registers=registers, steps=tuple(steps), marked=marked)
 

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from kinfolk.check.element import numpy_dtype
 from kinfolk_amdgcn.isa.declare import Declared, Table
 from kinfolk_amdgcn.isa.fault import Stop
+from kinfolk_amdgcn.isa.float8 import float8_type
 from kinfolk_amdgcn.isa.operands import (
     FIRST_VECTOR,
     Source,
@@ -28,9 +30,10 @@ SPECIAL: Final = Table()
 Make = Callable[[Given], Step]
 
 
-def _declare(name: str, format_: str, opcode: int) -> Callable[[Make], Make]:
+def _declare(name: str, format_: str, opcode: int, **facts: Any) -> Callable[[Make], Make]:
     def take(make: Make) -> Make:
-        SPECIAL.add(Declared(name=name, format=format_, opcode=opcode, kind="special", facts={"make": make}))
+        row = Declared(name=name, format=format_, opcode=opcode, kind="special", facts={"make": make, **facts})
+        SPECIAL.add(row)
         return make
 
     return take
@@ -38,7 +41,7 @@ def _declare(name: str, format_: str, opcode: int) -> Callable[[Make], Make]:
 
 def special_step(given: Given) -> Step:
     """Return the step of an instruction with a rule of its own."""
-    if given.encoded.modifier:
+    if given.encoded.modifier and not given.declared.facts.get("selects"):
         raise Stop("unsupported", f"is modified ({given.encoded.modifier}), which is not modelled")
     make: Make = given.declared.facts["make"]
     return make(given)
@@ -47,7 +50,14 @@ def special_step(given: Given) -> Step:
 def _step(given: Given, run: Run, reads: int, writes: int) -> Step:
     name = given.declared.name
     return Step(
-        name=name, text=name, offset=given.encoded.offset, run=run, reads=reads | EXEC_MASK, writes=writes, lanes=True
+        name=name,
+        text=name,
+        offset=given.encoded.offset,
+        run=run,
+        reads=reads | EXEC_MASK,
+        writes=writes,
+        lanes=True,
+        unit="lane_read" if name.startswith("v_read") else "vector",
     )
 
 
@@ -151,6 +161,41 @@ def _swap_lanes(apart: int) -> Make:
 
 for _number, _apart in ((89, 16), (90, 32)):
     _declare(f"v_permlane{_apart}_swap_b32", "VOP1", _number)(_swap_lanes(_apart))
+
+
+def _widening(element: str, count: int) -> Make:
+    """Return what widens one 8-bit float, or two neighbours, of the part of a register that SDWA selects."""
+
+    def make(given: Given) -> Step:
+        fields = given.encoded.fields
+        if given.encoded.modifier == "sdwa":
+            plain = fields["dst_sel"] == WHOLE and not any(fields[name] for name in _SDWA_SIGNS)
+            shift = _SELECTED[count].get(fields["src0_sel"])
+        else:
+            plain, shift = not given.encoded.modifier, 0
+        if not plain or shift is None:
+            raise Stop("unsupported", "is modified in a way that is not modelled")
+        source, row = _source(given, 0), given.registers.row(given.field("vdst"), False, count)
+        dtype = numpy_dtype(float8_type(given.float8, element))
+
+        def run(w: Waves) -> None:
+            bits = _full(w, source.read(w).data) >> np.uint32(shift)
+            codes = [(bits >> np.uint32(8 * part) & np.uint32(0xFF)).astype(np.uint8) for part in range(count)]
+            for part, code in enumerate(codes):
+                w.put(row + part, code.view(dtype).astype(np.float32).view(np.uint32))
+
+        return _step(given, run, source.registers, rows_mask(row, count))
+
+    return make
+
+
+WHOLE: Final = 6
+"""SDWA's selection of all of a register; 0 to 3 are its bytes, 4 and 5 its halves."""
+_SELECTED: Final[dict[int, dict[int, int]]] = {1: {0: 0, 1: 8, 2: 16, 3: 24, WHOLE: 0}, 2: {4: 0, 5: 16, WHOLE: 0}}
+_SDWA_SIGNS: Final = ("src0_sext", "src0_neg", "src0_abs", "clamp", "omod", "src0_scalar")
+for _number, _element in ((84, "fp8"), (85, "bf8")):
+    _declare(f"v_cvt_f32_{_element}", "VOP1", _number, selects=True)(_widening(_element, 1))
+    _declare(f"v_cvt_pk_f32_{_element}", "VOP1", _number + 2, selects=True)(_widening(_element, 2))
 
 
 @_declare("v_pk_mov_b32", "VOP3P", 51)

@@ -15,6 +15,9 @@ from kinfolk_amdgcn.isa.waves import Waves
 Run = Callable[[Waves], None]
 Flow = Literal["", "branch", "barrier", "end"]
 """What an instruction does to the way of its waves, beside going on to the next one."""
+Unit = Literal["scalar", "vector", "transcendental", "lane_read", "crossing", "matrix", "memory", "local", "other"]
+"""What carries an instruction out. A `lane_read` brings a lane to scalar registers, `crossing` is a vector instruction
+whose first operand comes from other lanes on the way (DPP)."""
 Queue = Literal["", "vector", "local"]
 """In which order an access ends: that of accesses to memory, or of those to workgroup memory."""
 
@@ -26,7 +29,7 @@ class Step:
     Of a `branch`, `target` is the index of the instruction that it leads to and `taken` says which waves go there.
     `lanes`: it works on each lane; an access ends in the order of its `queue`. `states`: how many wait states it
     takes. Of a matrix instruction, `accumulates` are the registers that it adds to, `matrix` its passes and
-    `multiplies` its products.
+    `multiplies` its products. `early`: it follows too soon on the instruction of that index, and how.
     """
 
     name: str
@@ -40,10 +43,12 @@ class Step:
     taken: Callable[[Waves], object] | None = None
     lanes: bool = False
     queue: Queue = ""
+    unit: Unit = "other"
     states: int = 1
     accumulates: int = 0
     matrix: int = 0
     multiplies: int = 0
+    early: tuple[int, str] | None = None
 
     @property
     def touches(self) -> int:

@@ -233,6 +233,7 @@ _VOP1: Final[Rows] = (
     ("v_not_b32", 43, "i32: i32", lambda m, x: x ^ 0xFFFFFFFF),
     ("v_mov_b64", 56, "i64: i64", lambda m, x: x),
 )
+_TRANSCENDENTAL: Final = ("v_exp_", "v_log_", "v_rcp_", "v_sqrt_")
 _VOP3: Final[Rows] = (
     ("v_mad_i32_i24", 450, "i32: i32 i32 i32", lambda m, a, b, c: m.ashr(a << 8, 8) * m.ashr(b << 8, 8) + c),
     ("v_mad_u32_u24", 451, "i32: i32 i32 i32", lambda m, a, b, c: _mul_u24(m, a, b) + c),
@@ -281,7 +282,7 @@ def _declare_all() -> None:
     for name, opcode, types, meaning in _VOP2:
         lane(name, "VOP2", opcode, types, meaning)
     for name, opcode, types, meaning in _VOP1:
-        lane(name, "VOP1", opcode, types, meaning)
+        lane(name, "VOP1", opcode, types, meaning, facts={"transcendental": name.startswith(_TRANSCENDENTAL)})
     for name, opcode, types, meaning in _VOP3:
         lane(name, "VOP3", opcode, types, meaning)
     lane("v_cndmask_b32", "VOP2", 0, "i32: i32 i32 mask", lambda m, a, b, chosen: m.where(chosen, b, a))

@@ -20,7 +20,7 @@ from kinfolk_amdgcn.isa.operands import (
     vector_target,
     with_modifiers,
 )
-from kinfolk_amdgcn.isa.step import Given, Step
+from kinfolk_amdgcn.isa.step import Given, Step, Unit
 from kinfolk_amdgcn.isa.waves import EXEC, LANES, SCALAR_BIT, VCC, Waves
 
 ALGEBRA: Final = NumpyAlgebra.of_lanes(LANES)
@@ -47,7 +47,14 @@ def vector_step(given: Given) -> Step:
         reads=reads,
         writes=writes,
         lanes=True,
+        unit=_unit(given),
     )
+
+
+def _unit(given: Given) -> Unit:
+    if given.encoded.modifier == "dpp":
+        return "crossing"
+    return "transcendental" if given.declared.facts.get("transcendental") else "vector"
 
 
 def _runner(given: Given, sources: list[Source], targets: list[Target]) -> Callable[[Waves], None]:
@@ -177,7 +184,16 @@ def _packed_step(given: Given) -> Step:
         w.put(row + 1, high.view(np.uint32))
 
     name = given.declared.name
-    return Step(name=name, text=name, offset=encoded.offset, run=run, reads=reads, writes=3 << row, lanes=True)
+    return Step(
+        name=name,
+        text=name,
+        offset=encoded.offset,
+        run=run,
+        reads=reads,
+        writes=3 << row,
+        lanes=True,
+        unit="vector",
+    )
 
 
 def _half_source(code: int, half: int, name: str, given: Given) -> Source:
