@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -170,10 +170,9 @@ FAULTS: list[tuple[Plant, type[MlaTokensSpec], set[str]]] = [
 ]
 
 
-def judged(composition: Composition, artifact: Artifact, names: Iterable[str] = ("whole",)) -> Iterable[ScenarioReport]:
-    for scenario in composition.scenarios(artifact.plan.request):
-        if scenario.name in names:
-            yield run_scenario(composition, artifact, scenario, runners_of(order_seeds=(0,)))
+def judged(composition: Composition, artifact: Artifact, name: str = "whole") -> ScenarioReport:
+    [scenario] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
+    return run_scenario(composition, artifact, scenario, runners_of(order_seeds=(0,)))
 
 
 @pytest.fixture(scope="module", name="usual")
@@ -183,8 +182,23 @@ def usual_kernels() -> tuple[Composition, Artifact]:
 
 @pytest.mark.simulate
 def test_the_usual_kernels_pass(usual: tuple[Composition, Artifact]) -> None:
-    [report] = judged(*usual)
+    report = judged(*usual)
     assert report.status == "pass", report.findings
+
+
+@pytest.mark.simulate
+@pytest.mark.parametrize(
+    ("arch", "changes"), [("gfx942", {"page_size": 32, "num_seg": 2}), ("gfx950", {"kv_dtype": "f8E4M3FN"})]
+)
+def test_every_scenario_passes(arch: str, changes: dict[str, Any]) -> None:
+    """In two segments, and over a cache of 8-bit floats."""
+    composition, request = compose("mla", arch), attrs.evolve(PINNED, **changes)
+    artifact = compile_plan(dispatch(request, arch))
+    names = [each.name for each in composition.scenarios(request)]
+    assert len(names) == 11
+    for name in names:
+        report = judged(composition, artifact, name)
+        assert report.status == "pass", (name, report.findings)
 
 
 @pytest.mark.simulate
@@ -201,7 +215,7 @@ def test_a_planted_fault_is_seen(
     plant(monkeypatch)
     faulty = composition.emit(spec)
     monkeypatch.undo()
-    [report] = judged(composition, with_kernel(artifact, spec, faulty))
+    report = judged(composition, with_kernel(artifact, spec, faulty))
     found = {finding.code for finding in report.findings}
     assert seen <= found, report.findings
     assert found & {"simulation", "bind"} <= seen, report.findings

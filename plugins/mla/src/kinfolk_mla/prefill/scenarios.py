@@ -28,6 +28,8 @@ LONG: Final = 330
 """Keys of which some tiles need no mask, whatever the queries, as far as these are few."""
 FEW_HEADS: Final = 1
 """How many heads have the scenarios that are not about where heads lie, the one thing in which heads differ."""
+WAVE_HEADS: Final = 16
+"""The fewest heads that latent attention takes."""
 
 
 @attrs.frozen(eq=False)
@@ -87,26 +89,31 @@ def prefill_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
     )
 
 
+def few_heads(request: MlaRequest) -> int:
+    """Return how many heads scenarios have that are not about heads: over latent rows those of a wave."""
+    return min(request.num_heads, WAVE_HEADS if request.candidate == "mla.absorbed" else FEW_HEADS)
+
+
 def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
-    """Return a small request in whose scenarios mutants are run."""
-    return (
-        MlaRequest(
-            **MODEL,
-            num_heads=2,
-            num_seqs=2,
-            total_q=60,
-            max_seqlen_q=40,
-            max_seqlen_k=LONG,
-            absorbed_query=False,
-            page_size=32,
-            num_pages=24,
-            dtype="bf16",
-            kv_dtype="bf16",
-            causal=True,
-            scale=(MODEL["nope_dim"] + MODEL["rope_dim"]) ** -0.5,
-            candidate="mla.prefill",
-        ),
+    """Return a small request for each candidate, in whose scenarios mutants are run."""
+    expanded = MlaRequest(
+        **MODEL,
+        num_heads=2,
+        num_seqs=2,
+        total_q=60,
+        max_seqlen_q=40,
+        max_seqlen_k=LONG,
+        absorbed_query=False,
+        page_size=32,
+        num_pages=24,
+        dtype="bf16",
+        kv_dtype="bf16",
+        causal=True,
+        scale=(MODEL["nope_dim"] + MODEL["rope_dim"]) ** -0.5,
+        candidate="mla.prefill",
     )
+    few = {"num_heads": WAVE_HEADS, "total_q": 2, "max_seqlen_q": 1, "max_seqlen_k": 70}
+    return (expanded, attrs.evolve(expanded, **few, candidate="mla.absorbed"))
 
 
 def _scenario(
@@ -129,7 +136,7 @@ def _scenario(
     pages = sum(-(-length // request.page_size) for length in lengths) + 1
     own = attrs.evolve(
         request,
-        num_heads=request.num_heads if all_heads else min(request.num_heads, FEW_HEADS),
+        num_heads=request.num_heads if all_heads else few_heads(request),
         num_seqs=len(wanted),
         total_q=sum(tokens[:-1] if last_is_stray else tokens),
         max_seqlen_k=max(lengths),
@@ -172,7 +179,7 @@ def _with_queries(scenario: Scenario, request: MlaRequest) -> Scenario:
     own = attrs.evolve(
         asked,
         absorbed_query=False,
-        num_heads=min(request.num_heads, FEW_HEADS),
+        num_heads=few_heads(request),
         max_seqlen_q=request.max_seqlen_q,
         total_q=request.max_seqlen_q + others,
     )
