@@ -26,7 +26,7 @@ from kinfolk_runtime.spec_space import spec_space
 FLAVOR = "llvm22"
 ARCHS = ("gfx942", "gfx950")
 FEW, DECODE = "mla_decode_h16_bf16", "mla_decode_h128_bf16"
-PIPELINED, GROUPED = "mla_pipelined_h128", "mla_grouped_h64"
+PIPELINED, GROUPED = "mla_pipelined_h128_bf16", "mla_grouped_h64_bf16"
 pytestmark = [pytest.mark.compile, pytest.mark.needs("mla", "gfx942")]
 
 

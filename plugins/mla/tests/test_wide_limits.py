@@ -73,8 +73,11 @@ def test_a_spec_of_another_shape_is_refused(name, change):
 
 @pytest.mark.parametrize("name", SPECS)
 def test_a_cache_of_another_type_is_refused(name):
+    """An arch that knows an encoding serves it where tiles pass through registers, and in no other encoding."""
     spec = attrs.evolve(SPECS[name], kv_dtype="f8E4M3FN")
     assert codes(kinfolk_validate_spec(spec, having(name))) == ["kv_dtype"]
+    found = {each: codes(kinfolk_validate_spec(spec, having(name, fp8_format=each))) for each in ("ocp", "fnuz")}
+    assert found == {"ocp": ["kv_dtype"] if "direct" in name else [], "fnuz": ["kv_dtype"]}
 
 
 @pytest.mark.parametrize("name", SPECS)

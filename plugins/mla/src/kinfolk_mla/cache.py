@@ -48,18 +48,6 @@ def widened_cache(code: str, dtype: str) -> Limit:
     )
 
 
-def plain_cache(code: str, dtype: str) -> Limit:
-    """Return the limit of a request where elements come to the matrix cores as they are stored."""
-    return Limit(
-        f"{code}.kv_dtype",
-        "not_implemented",
-        "kv_dtype",
-        eq(field("kv_dtype"), dtype),
-        because="keys enter the matrix cores as they are stored",
-        remedy=f"Store the cache as {dtype}, or let another candidate serve the request.",
-    )
-
-
 def widened_spec(code: str) -> Limit:
     """Return the limit of a spec on an arch where elements may be widened."""
     return Limit(

@@ -14,6 +14,7 @@ from kinfolk.expr import Expr, ceil_div, const, field, maximum, minimum, select,
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk.remark import Remark
 from kinfolk_mla.cache import cache_types
+from kinfolk_mla.decode.candidate import NARROW_NOTE
 from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, ROPE_WIDTH
 from kinfolk_mla.decode.plan import CONTENTS, OUTPUTS, page_shift, with_cache
 from kinfolk_mla.prefill.bindings import PROJECTED, WIDTH
@@ -225,5 +226,5 @@ PREFILL: Final = Candidate(
     plan=prefill_plan,
     specs=prefill_specs,
     min_llvm=20,
-    notes=(SLOWER,),
+    notes=(SLOWER, NARROW_NOTE),
 )

@@ -12,7 +12,7 @@ from kinfolk.refusal import Limit
 from kinfolk.roles import ROLES, role_fact
 from kinfolk.tile.rotation import PAST
 from kinfolk.tile.timeline import most_units_after
-from kinfolk_mla.cache import plain_cache, plain_spec
+from kinfolk_mla.cache import plain_spec, widened_cache, widened_spec
 from kinfolk_mla.decode.limits import (
     DTYPE,
     LATENT_WIDTH,
@@ -57,7 +57,7 @@ def _capability(code: str, kind: type[MlaWideSpec]) -> tuple[Limit, ...]:
             because=f"{kind.waves // kind.key_groups} waves compute {kind.heads_per_wave} heads each",
             remedy=f"Pad or divide the query to {heads} heads a request, or let another candidate serve it.",
         ),
-        plain_cache(code, DTYPE),
+        widened_cache(code, DTYPE),
         kind.keys_ahead,
     )
 
@@ -65,11 +65,12 @@ def _capability(code: str, kind: type[MlaWideSpec]) -> tuple[Limit, ...]:
 def _spec_limits(kind: type[MlaWideSpec], staging: str) -> tuple[Limit, ...]:
     """Return what a spec with a staging must meet on an arch."""
     code, heads, atom_heads = CODES[kind], heads_of(kind), STAGINGS[staging].atom_heads
+    cache = plain_spec(code) if staging == "direct" else widened_spec(code)
     pages = tuple(sorted({PAGE_SIZE, STAGINGS[staging].tile_keys}))
     tiles = tiles_held(kind, staging)
     tile_bytes = STAGINGS[staging].tile_keys * (ROW_BYTES + MlaWideSpec.row_padding_bytes)
     return (
-        *shape_limits(code, atom_heads, atom_heads, kind.lanes, plain_spec(code)),
+        *shape_limits(code, atom_heads, atom_heads, kind.lanes, cache),
         Limit(
             f"{code}.spec.page_size",
             "not_validated",

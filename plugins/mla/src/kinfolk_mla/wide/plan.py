@@ -10,8 +10,9 @@ import attrs
 from kinfolk.candidate import Candidate
 from kinfolk.refusal import Limit
 from kinfolk.schedule import ScheduleSpace
+from kinfolk_mla.cache import cache_types
 from kinfolk_mla.combine.plan import combine_spec
-from kinfolk_mla.decode.candidate import CAUSAL_NOTE
+from kinfolk_mla.decode.candidate import CAUSAL_NOTE, NARROW_NOTE
 from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, PAGE_SIZE, PAGE_SIZES, ROPE_WIDTH
 from kinfolk_mla.decode.plan import plan_of
 from kinfolk_mla.decode.segments import Segments
@@ -57,41 +58,52 @@ def brings_tiles_directly(arch: Arch) -> bool:
     return all(role in arch.roles for role in limits.DIRECT_ROLES)
 
 
-def pipelined_schedule(arch: Arch) -> Schedule:
-    """Return the default schedule of the pipelined kernel on an arch, by what it declares."""
-    return PIPELINED_DIRECT if brings_tiles_directly(arch) else PIPELINED_REGISTERS
+def pipelined_schedule(arch: Arch, kv_dtype: str = DTYPE) -> Schedule:
+    """Return the default schedule of the pipelined kernel on an arch, by what it declares, for a type of the cache."""
+    return PIPELINED_DIRECT if _comes_directly(arch, kv_dtype) else PIPELINED_REGISTERS
 
 
-def grouped_schedule(arch: Arch) -> Schedule:
-    """Return the default schedule of the grouped kernel on an arch, by what it declares."""
-    return GROUPED_DIRECT if brings_tiles_directly(arch) else GROUPED_REGISTERS
+def grouped_schedule(arch: Arch, kv_dtype: str = DTYPE) -> Schedule:
+    """Return the default schedule of the grouped kernel on an arch, by what it declares, for a type of the cache."""
+    return GROUPED_DIRECT if _comes_directly(arch, kv_dtype) else GROUPED_REGISTERS
 
 
-def wide_spec(kind: type[MlaWideSpec], schedule: Schedule, page_size: int = PAGE_SIZE) -> MlaWideSpec:
-    """Return the spec of a schedule for pages of so many keys, or for tiles where pages are larger."""
+def _comes_directly(arch: Arch, kv_dtype: str) -> bool:
+    """Whether tiles come directly: what is widened passes through registers."""
+    return kv_dtype == DTYPE and brings_tiles_directly(arch)
+
+
+def wide_spec(
+    kind: type[MlaWideSpec], schedule: Schedule, page_size: int = PAGE_SIZE, kv_dtype: str = DTYPE
+) -> MlaWideSpec:
+    """Return the spec of a schedule for pages of so many keys, or for tiles where pages are larger, and a type of the
+    cache.
+    """
     return kind(
         num_heads=limits.heads_of(kind),
         latent_width=LATENT_WIDTH,
         rope_width=ROPE_WIDTH,
         page_size=min(page_size, STAGINGS[schedule.staging].tile_keys),
         dtype=DTYPE,
-        kv_dtype=DTYPE,
+        kv_dtype=kv_dtype,
         **attrs.asdict(schedule),
     )
 
 
 def _candidate(
-    code: str, kind: type[MlaWideSpec], capability: tuple[Limit, ...], schedule_for: Callable[[Arch], Schedule]
+    code: str, kind: type[MlaWideSpec], capability: tuple[Limit, ...], schedule_for: Callable[[Arch, str], Schedule]
 ) -> Candidate:
     def specs(arch: Arch, flavor: str) -> Iterator[Spec]:
-        """Yield the specs that a plan can name, by the size of pages, and the combine kernel's."""
-        schedule = schedule_for(arch)
-        yield from dict.fromkeys(wide_spec(kind, schedule, size) for size in PAGE_SIZES)
+        """Yield the specs that a plan can name, by type of the cache and size of pages, and the combine kernel's."""
+        for cache in cache_types(arch, DTYPE):
+            schedule = schedule_for(arch, cache)
+            yield from dict.fromkeys(wide_spec(kind, schedule, size, cache) for size in PAGE_SIZES)
         yield combine_spec()
 
     def plan(request: MlaRequest, arch: Arch) -> Plan:
         """Return the plan of an admitted request: a workgroup per segment and sequence, then the combine."""
-        spec = wide_spec(kind, schedule_for(arch), request.page_size)
+        cache = request.kv_dtype
+        spec = wide_spec(kind, schedule_for(arch, cache), request.page_size, cache)
         return plan_of(request, spec, Segments.of(spec, spec.workgroups_per_cu), arch)
 
     return Candidate(
@@ -103,7 +115,7 @@ def _candidate(
         specs=specs,
         min_llvm=22,
         schedules=(ScheduleSpace(spec=kind, values=SEARCHED, table=SCHEDULES),),
-        notes=(CAUSAL_NOTE,),
+        notes=(CAUSAL_NOTE, NARROW_NOTE),
     )
 
 

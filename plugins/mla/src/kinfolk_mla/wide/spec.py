@@ -94,7 +94,7 @@ class MlaPipelinedSpec(MlaWideSpec):
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
-        return f"mla_pipelined_h{self.num_heads}_{self.dtype}_{self.digest()[:8]}"
+        return f"mla_pipelined_h{self.num_heads}_{self.kv_dtype.lower()}_{self.digest()[:8]}"
 
 
 @attrs.frozen(kw_only=True)
@@ -111,4 +111,4 @@ class MlaGroupedSpec(MlaWideSpec):
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
-        return f"mla_grouped_h{self.num_heads}_{self.dtype}_{self.digest()[:8]}"
+        return f"mla_grouped_h{self.num_heads}_{self.kv_dtype.lower()}_{self.digest()[:8]}"
