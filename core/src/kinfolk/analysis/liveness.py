@@ -6,7 +6,8 @@ What is put into workgroup memory matters where something that matters is read f
 from __future__ import annotations
 
 from kinfolk.analysis.comparisons import constant_of
-from kinfolk.ir.meaning import Control, MemoryAccess
+from kinfolk.analysis.uniformity import is_control
+from kinfolk.ir.meaning import MemoryAccess
 from kinfolk.ir.value import Kernel, Operation, Region, Value
 
 
@@ -61,7 +62,7 @@ class _Marking:
         while op is not None and op not in self.happening:
             self.happening.add(op)
             if op.regions:
-                self.values += op.operands[: 3 if _is(op, "for") else 1]
+                self.values += op.operands[: 3 if is_control(op, "for") else 1]
             op = self._around.get(op)
 
     def written(self, op: Operation) -> None:
@@ -93,7 +94,7 @@ class _Marking:
             self.written(each)
         if not op.regions:
             self.values += op.operands
-        elif _is(op, "for"):
+        elif is_control(op, "for"):
             self._carried(op, value.index, first=not _runs(op))
         else:
             self.values += [region.operations[-1].operands[value.index] for region in op.regions]
@@ -109,8 +110,3 @@ def _runs(loop: Operation) -> bool:
     """Return whether a loop is known to have a round: what it gives then is what one made."""
     lower, upper = map(constant_of, loop.operands[:2])
     return lower is not None and upper is not None and lower < upper
-
-
-def _is(op: Operation, kind: str) -> bool:
-    meaning = op.definition.meaning
-    return isinstance(meaning, Control) and meaning.kind == kind

@@ -45,7 +45,7 @@ class Uniformity:
             pass
 
     def _control(self, op: Operation) -> Level:
-        return self._most(op.operands[:3] if _is(op, "for") else op.operands[:1])
+        return self._most(op.operands[:3] if is_control(op, "for") else op.operands[:1])
 
     def _most(self, values: Iterable[Value]) -> Level:
         return max((self[value] for value in values), default=Level.WORKGROUP)
@@ -65,7 +65,7 @@ class Uniformity:
                 inner = max(under, self._control(op))
                 for each in op.regions:
                     changed |= self._region(each, (*around, op), inner)
-                changed |= self._for(op) if _is(op, "for") else self._if(op)
+                changed |= self._for(op) if is_control(op, "for") else self._if(op)
                 continue
             level = self._level(op)
             for result in op.results:
@@ -132,7 +132,8 @@ def _own_level(op: Operation) -> Level:
     return Level.WAVE if op.definition.uniform else Level.LANE
 
 
-def _is(op: Operation, kind: str) -> bool:
+def is_control(op: Operation, kind: str) -> bool:
+    """Return whether an op is control of a kind: `for`, `if`."""
     meaning = op.definition.meaning
     return isinstance(meaning, Control) and meaning.kind == kind
 
