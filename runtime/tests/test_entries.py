@@ -42,13 +42,29 @@ def test_waves_and_lanes_of_each_region_are_counted(toy, declare):
     kernel = looping(toy, declare)
     found, entries = counted(toy, kernel, ROUNDS, sanitize="none", threads=1)
     waves = kernel.block // kernel.wave_size
-    body, loop, taken, other = found.tolist()
+    body, loop, taken, other, views = found.tolist()
     assert len(regions_of(kernel)) == 4
     assert body == [waves, waves * kernel.wave_size]
     assert loop == [waves * ROUNDS, waves * ROUNDS * kernel.wave_size]
     assert taken == [waves * ROUNDS, waves * ROUNDS * STORING]
     assert other == [waves * ROUNDS, waves * ROUNDS * (kernel.wave_size - STORING)]
+    assert views == [0, 0]
     assert entries.take(kernel) is None, "it is counted anew"
+
+
+def test_bytes_are_counted_where_they_are_inside_of_a_view(toy, declare):
+    size, held = 4, 5
+
+    def body(x, y, bound):
+        found = memory.view_load(memory.bound(x, bound), lanes.lane_id())
+        memory.view_store(memory.bound(y, bound + 1), lanes.lane_id(), found)
+
+    kernel = toy.kernel(body, declare("x", I32), declare("y", I32, "write"), Parameter(name="bound", type=I32))
+    waves = kernel.block // kernel.wave_size
+    entries = Entries()
+    arguments = [np.ones(toy.wave, np.int32), np.zeros(toy.wave, np.int32), held]
+    Simulator(entries=entries, sanitize="none", threads=1).launch(kernel, (1, 1, 1), arguments)
+    assert entries.take(kernel).tolist()[-1] == [waves * size * held, waves * size * (held + 1)]
 
 
 def test_threads_count_together_and_the_reference_engine_not_at_all(toy, declare):

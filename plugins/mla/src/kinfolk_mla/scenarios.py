@@ -127,7 +127,7 @@ def mutation_requests() -> tuple[MlaRequest, ...]:
         request("mla.decode", 16, 80, 2),
         request("mla.decode", 16, 80, 2, num_seg=2, page_size=32),
         request("mla.decode", 128, 80, 3),
-        request("mla.decode", 16, 1072, 2, num_seg=67),
+        request("mla.decode", 16, 1040, 2, num_seg=65),
         request("mla.pipelined", 128, 80, 2),
         request("mla.pipelined", 128, 80, 2, num_seg=2),
         request("mla.pipelined", 128, 208, 2),

@@ -28,12 +28,16 @@ class KernelScore:
 
 @attrs.frozen(kw_only=True)
 class CandidateReport:
-    """One candidate on one arch: its kernels, and what became of each mutant that was run."""
+    """One candidate on one arch: its kernels, and what became of each mutant that was run.
+
+    `applied` are operators that were applied to another candidate, whose sample this one's is drawn together with.
+    """
 
     candidate: str
     kernels: tuple[KernelScore, ...]
     outcomes: tuple[Outcome, ...]
     error: str = ""
+    applied: frozenset[str] = frozenset()
 
     @property
     def survivors(self) -> tuple[Outcome, ...]:
@@ -44,7 +48,7 @@ class CandidateReport:
     def unapplied(self) -> tuple[str, ...]:
         """The operators that apply at some site, none of whose mutants was run."""
         offered = {name for kernel in self.kernels for name in kernel.classes}
-        return tuple(sorted(offered - {outcome.operator for outcome in self.outcomes}))
+        return tuple(sorted(offered - self.applied - {outcome.operator for outcome in self.outcomes}))
 
     @property
     def killers(self) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -72,13 +72,15 @@ def mutate(
     every: bool = False,
     seed: int = 0,
     count: int = SAMPLED,
+    together: bool = False,
     mutant: str | None = None,
     operators: Iterable[Operator] = OPERATORS,
     step: Step = lambda name, of: None,
 ) -> MutationReport:
     """Put mistakes into the kernels of a family on an arch and see what notices them.
 
-    By default `count` mutants of each candidate are drawn by `seed`, at least one of every operator that applies;
+    By default `count` mutants of each candidate are drawn by `seed`, at least one of every operator that applies, or,
+    `together`, one that no candidate before has applied;
     `every` runs one copy of each site, operator and way of being wrong; `mutant` runs the ones of that name. `requests`
     stand in for those of the family, which are made up for one that names none. `step(name, of)` is told each mutant
     as it begins.
@@ -104,7 +106,9 @@ def mutate(
             tuple(_subjects(name, benched, owners, offered_operators)),
             Journal.of(composition, benches[name]) if every else None,
         )
-        chosen = run.named(mutant) if mutant is not None else run.all(seed) if every else run.sample(count, seed)
+        applied = {each.operator for report in reports for each in report.outcomes} if together else set[str]()
+        drawn = run.all(seed) if every else run.sample(count, seed, applied)
+        chosen = drawn if mutant is None else run.named(mutant)
         kernels = run.scores() if mutant is None else ()
         outcomes: list[Outcome] = []
         error = ""
@@ -114,7 +118,9 @@ def mutate(
                 outcomes.append(run.outcome(subject, each))
         except OriginalFails as fails:
             error = str(fails)
-        found = CandidateReport(candidate=name, kernels=kernels, outcomes=tuple(outcomes), error=error)
+        found = CandidateReport(
+            candidate=name, kernels=kernels, outcomes=tuple(outcomes), error=error, applied=frozenset(applied)
+        )
         reports.append(found)
     if candidate is None and not requests:
         reports += [_unasked(name) for name in _serving(composition, flavor) if name not in benches]
@@ -206,9 +212,9 @@ class _Run:
         classes = [each for subject in self.subjects for each in subject.fresh]
         return self._of(mutant for each in classes for mutant in each.chosen(generator))
 
-    def sample(self, count: int, seed: int) -> Chosen:
+    def sample(self, count: int, seed: int, applied: Collection[str]) -> Chosen:
         """Return mutants drawn by seed."""
-        return self._of(sample([each for subject in self.subjects for each in subject.fresh], count, seed))
+        return self._of(sample([each for subject in self.subjects for each in subject.fresh], count, seed, applied))
 
     def named(self, name: str) -> Chosen:
         """Return the mutants of a name, one per kernel at most; NoRequests with those there are where there is none."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kinfolk_runtime.simulator.entries import Counted
 
 OTHER: Final = "instructions"
+LOADED: Final = "bytes loaded"
+STORED: Final = "bytes stored"
 ROUNDS: Final = "rounds of loops"
 
 
@@ -59,8 +61,9 @@ class Tariff:
 
     def work(self, counted: Counted) -> Work:
         """Return what was done where regions were entered so often."""
-        amounts: Counter[str] = Counter()
-        for (by_wave, by_lane), (waves, lanes) in zip(self.regions, counted.tolist(), strict=True):
+        *entries, (read, written) = counted.tolist()
+        amounts = Counter({LOADED: read, STORED: written})
+        for (by_wave, by_lane), (waves, lanes) in zip(self.regions, entries, strict=True):
             for entered, each in ((waves, by_wave), (lanes, by_lane)):
                 for name, amount in each.items():
                     amounts[name] += entered * amount
@@ -95,11 +98,12 @@ def _dear(region: Region) -> Iterator[tuple[str, int, int]]:
 
 def _of_access(op: Operation, meaning: MemoryAccess) -> Iterator[tuple[str, int, int]]:
     where = " of workgroup memory" if meaning.space == "workgroup" else ""
+    inside = meaning.space == "view"  # counted as they are, where they are inside
     match meaning.action:
-        case "load":
-            yield f"bytes loaded{where}", 0, _bytes(op.results[0].type)
-        case "store":
-            yield f"bytes stored{where}", 0, _bytes(op.operands[-1].type)
+        case "load" if not inside:
+            yield f"{LOADED}{where}", 0, _bytes(op.results[0].type)
+        case "store" if not inside:
+            yield f"{STORED}{where}", 0, _bytes(op.operands[-1].type)
         case "atomic_add":
             yield f"atomic additions{where}", 0, 1
         case "stage":

@@ -11,7 +11,9 @@ import numpy.typing as npt
 from kinfolk.ir.value import Kernel, Region
 
 Counted = npt.NDArray[np.int64]
-"""[regions, 2]: how many waves entered each region, and how many of their lanes were active."""
+"""[regions + 1, 2]: how many waves entered each region, and how many of their lanes were active; then, of all regions
+together, how many bytes were read and written inside of views.
+"""
 
 
 def regions_of(kernel: Kernel) -> Sequence[Region]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import attrs
 
@@ -85,16 +85,16 @@ def mutant_classes(kernel: Kernel, operators: Iterable[Operator] = OPERATORS) ->
     return tuple(MutantClass(mutants[0].operator, mutants[0].site, tuple(mutants)) for mutants in found.values())
 
 
-def sample(classes: Sequence[MutantClass], count: int, seed: int) -> tuple[Mutant, ...]:
+def sample(classes: Sequence[MutantClass], count: int, seed: int, applied: Collection[str] = ()) -> tuple[Mutant, ...]:
     """Return mutants drawn by `seed`: one of every operator that applies, then others, `count` in all if there are.
 
-    At most one is taken of a site and operator.
+    At most one is taken of a site and operator. Operators whose names are in `applied` need not be among them.
     """
     generator = random.Random(seed)
     by_operator: dict[str, list[MutantClass]] = {}
     for each in classes:
         by_operator.setdefault(each.operator.name, []).append(each)
-    first = [generator.choice(each) for each in by_operator.values()]
+    first = [generator.choice(each) for name, each in by_operator.items() if name not in applied]
     taken = set(map(id, first))
     others = [each for each in classes if id(each) not in taken]
     more = generator.sample(others, min(len(others), max(0, count - len(first))))

@@ -22,6 +22,7 @@ class Checks:
     granule: int = 0
     set_bytes: int = 1
     flies: bool = False
+    counts: bool = False
 
     @property
     def race(self) -> bool:

@@ -155,7 +155,7 @@ class _Work:
                 if done < count:
                     wave, word = machine.fault()
                     self._stop(Stopped(begin + done, wave, program.op_at(word), machine.limited))
-            self._add(machine.entries)
+            self._add(machine.counted())
             self.prepared.idle.append(machine)
         except Exception as error:  # noqa: BLE001, it is raised in the thread that launched
             self.errors.append(error)
@@ -166,9 +166,9 @@ class _Work:
         except IndexError:
             return Machine(program)
 
-    def _add(self, entries: Counted) -> None:
+    def _add(self, entries: Counted | None) -> None:
         with self._lock:
-            if entries.size:
+            if entries is not None:
                 self.entries = entries.copy() if self.entries is None else self.entries + entries
 
     def _stop(self, stopped: Stopped) -> None:

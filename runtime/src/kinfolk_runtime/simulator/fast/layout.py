@@ -17,9 +17,9 @@ FLYING, READS, WRITES, ADDS, WAVE_BITS, GROUP, STAND = 13, 14, 15, 16, 17, 18, 1
 CONTEXT_WORDS: Final = 24
 
 # Words that the waves of a workgroup share: how often bytes ceased to count as written, back edges since the barrier,
-# how many there may be, back edges left of those that the run allows, how many it allows, and where entries of regions
-# are counted.
-HIDINGS, BACK_EDGES, MOST_BACK_EDGES, ROUNDS_LEFT, ROUND_LIMIT, ENTRIES = 0, 1, 2, 3, 4, 5
+# how many there may be, back edges left of those that the run allows, how many it allows, where entries of regions are
+# counted, and how many bytes inside of views were read and written.
+HIDINGS, BACK_EDGES, MOST_BACK_EDGES, ROUNDS_LEFT, ROUND_LIMIT, ENTRIES, VIEW_READ, VIEW_WRITTEN = range(8)
 SHARED_WORDS: Final = 8
 RUNNING, WAITS, RETURNED, FAULTED = 0, 1, 2, 3
 """Why a wave's code returned."""

@@ -82,8 +82,8 @@ class Machine:
         self._scratch[at.POISONED : at.POISONED + at.SPARE_BYTES] = POISON
         self._order: Words = np.zeros(waves + 1, np.int64)
         self._shared: Words = np.zeros(at.SHARED_WORDS, np.int64)
-        self.entries: Words = np.zeros((program.region_count, 2), np.int64)
-        self._shared[at.ENTRIES] = self.entries.ctypes.data
+        self._entries: Words = np.zeros((program.region_count + 1, 2), np.int64)
+        self._shared[at.ENTRIES] = self._entries.ctypes.data
         self._contexts: Words = aligned(waves * at.CONTEXT_WORDS * 8).view(np.int64).reshape(waves, -1)
         contexts = self._contexts
         contexts[:, at.WAVE] = range(waves)
@@ -125,7 +125,8 @@ class Machine:
         round_limit: int | None,
     ) -> None:
         """Set what is the launch's own: buffers, arguments, grid, order, and how many rounds its loops may take."""
-        self.entries[:] = 0
+        self._entries[:] = 0
+        self._shared[at.VIEW_READ] = self._shared[at.VIEW_WRITTEN] = 0
         self._shared[at.MOST_BACK_EDGES] = control.MOST_BACK_EDGES
         self._shared[at.ROUND_LIMIT] = _ENDLESS if round_limit is None else round_limit
         self._contexts[:, at.BUFFERS] = records.table.ctypes.data
@@ -140,6 +141,13 @@ class Machine:
     def run(self, places: Words, begin: int, count: int) -> int:
         """Run workgroups `places[begin : begin + count]`; return how many ran to their end, in order."""
         return int(self._run(self._job.ctypes.data, places.ctypes.data + 8 * begin, count))
+
+    def counted(self) -> Words | None:
+        """Return how often regions were entered and, last, how many bytes of views were read and written since
+        `prepare`; None where the program does not count.
+        """
+        self._entries[-1] = self._shared[at.VIEW_READ], self._shared[at.VIEW_WRITTEN]
+        return self._entries if self.program.region_count else None
 
     @property
     def limited(self) -> bool:

@@ -19,12 +19,15 @@ from kinfolk_runtime.simulator.fast.layout import (
     HOST,
     MAY_READ,
     MAY_WRITE,
+    SHARED,
     SIZE,
     SPARE_BYTES,
     VIEW_ACCESS,
     VIEW_BASE,
     VIEW_HOST,
+    VIEW_READ,
     VIEW_SIZE,
+    VIEW_WRITTEN,
     ZEROS,
 )
 from kinfolk_runtime.simulator.fast.lines import Mover
@@ -287,6 +290,8 @@ def move_through_view(
 ) -> None:
     """Write the access of each active lane's line where it begins in the view, in bytes."""
     within, same = _inside(w, moved, begins, w.field(view, VIEW_SIZE), active)
+    if checks.counts:
+        _count(w, moved, within)
     host = w.field(view, VIEW_HOST)
     granted = w.let(f"and i64 {w.field(view, VIEW_ACCESS)}, {moved.needs}")
     right = w.let(f"and i1 {same}, {w.let(f'icmp ne i64 {granted}, 0')}")
@@ -310,6 +315,15 @@ def move_through_view(
     _move_slowly(w, moved, call, checks, watched)
     w.jump(done)
     w.label(done)
+
+
+def _count(w: OpWriter, moved: Moved, within: str) -> None:
+    """Count the bytes that lanes access inside of the view."""
+    w.declare("declare i64 @llvm.ctpop.i64(i64)")
+    shared, word = w.field("%c", SHARED, "ptr"), VIEW_WRITTEN if moved.role == "store" else VIEW_READ
+    lanes = w.let(f"call i64 @llvm.ctpop.i64(i64 {w.mask_of(within)})")
+    amount = w.let(f"mul i64 {lanes}, {moved.bytes}")
+    w.set_field(shared, word, w.let(f"add i64 {w.field(shared, word)}, {amount}"))
 
 
 def begins_in_view(w: OpWriter, op: Operation, moved: Moved, index: str, active: str, checks: Checks) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
@@ -76,7 +77,7 @@ class FastProgram:
         self._entries = {region: number for number, region in enumerate(regions_of(kernel))} if counts else {}
         self.region_count = len(self._entries)
         try:
-            self.checks = checks_of(kernel, sanitize)
+            self.checks = attrs.evolve(checks_of(kernel, sanitize), counts=counts)
             self._survey(kernel.body)
             self.frame = Frame(kernel.body, self.wave_size, self._aliases, [*self.parameters, *self._constants], 0)
             self._top = self.frame.bytes
@@ -204,6 +205,7 @@ class FastProgram:
                     added,
                     watched,
                     seen,
+                    checks.counts,
                 )
             case "load" | "store" | "atomic_add" if meaning.space == "workgroup":
                 if op.operands[0] not in self._allocations:
