@@ -11,12 +11,15 @@ import pytest
 
 from kinfolk.dispatch import dispatch
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic
-from kinfolk.ir.types import I1, I32
+from kinfolk.ir.ops import arithmetic, convert, memory
+from kinfolk.ir.types import I1, I32, I64
 from kinfolk.ir.value import Value
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.tile import paging
-from kinfolk_mla.decode.limits import PAGE_SIZE, PAGE_SIZES
+from kinfolk_mla.decode import gathered
+from kinfolk_mla.decode.epilogue import count_refused_pages
+from kinfolk_mla.decode.gathered import GatheredTile
+from kinfolk_mla.decode.limits import PAGE_SIZE, PAGE_SIZES, SMALL_PAGES
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import bind
@@ -54,11 +57,13 @@ def artifact_of(composition: Composition, request: MlaRequest) -> Artifact:
     return compile_plan(dispatch(request, composition.arch.name), composition=composition)
 
 
-def in_small_pages(request: MlaRequest, inputs: dict[str, Any]) -> tuple[MlaRequest, dict[str, Any]]:
-    """Return the request and the same memory in pages of 16, the table written out."""
-    parts = request.page_size // PAGE_SIZE
-    small = attrs.evolve(request, page_size=PAGE_SIZE, num_pages=request.num_pages * parts)
-    cache = {name: inputs[name].reshape(small.num_pages, PAGE_SIZE, -1) for name in ("c_kv", "k_rope")}
+def in_small_pages(
+    request: MlaRequest, inputs: dict[str, Any], page_size: int = PAGE_SIZE
+) -> tuple[MlaRequest, dict[str, Any]]:
+    """Return the request and the same memory in smaller pages, the table written out."""
+    parts = request.page_size // page_size
+    small = attrs.evolve(request, page_size=page_size, num_pages=request.num_pages * parts)
+    cache = {name: inputs[name].reshape(small.num_pages, page_size, -1) for name in ("c_kv", "k_rope")}
     table = inputs["block_table"].astype(np.int64)
     known = (table >= 0) & (table < request.num_pages)
     wide = np.where(known, table * parts, -1)[:, :, None] + np.where(known[:, :, None], np.arange(parts), 0)
@@ -87,10 +92,15 @@ def test_so_they_are_to_the_wide_kernels(
     same_in_small_pages(composition, asked(page_size, num_seg, candidate), name)
 
 
-def same_in_small_pages(composition: Composition, request: MlaRequest, name: str) -> None:
+@pytest.mark.parametrize("page_size", SMALL_PAGES)
+def test_so_they_are_where_keys_are_gathered(composition: Composition, page_size: int) -> None:
+    same_in_small_pages(composition, asked(PAGE_SIZE), "ragged", page_size)
+
+
+def same_in_small_pages(composition: Composition, request: MlaRequest, name: str, page_size: int = PAGE_SIZE) -> None:
     scenario = scenario_of(composition, request, name)
     large, inputs = scenario.request, dict(scenario.inputs())
-    small, given = in_small_pages(large, inputs)
+    small, given = in_small_pages(large, inputs, page_size)
     outputs = []
     for request, tensors in ((large, inputs), (small, given)):
         bound = bind(artifact_of(composition, request), tensors, executor=Simulator(), composition=composition)
@@ -98,8 +108,9 @@ def same_in_small_pages(composition: Composition, request: MlaRequest, name: str
     assert [array.tobytes() for array in outputs[0].values()] == [array.tobytes() for array in outputs[1].values()]
 
 
-def test_every_scenario_passes_on_the_largest() -> None:
-    composition, request = compose("mla", "gfx942"), asked(max(PAGE_SIZES))
+@pytest.mark.parametrize(("page_size", "num_seg"), [(max(PAGE_SIZES), 1), (1, 1), (2, 3)])
+def test_every_scenario_passes_on_the_largest_and_on_small_ones(page_size: int, num_seg: int) -> None:
+    composition, request = compose("mla", "gfx942"), asked(page_size, num_seg)
     artifact = artifact_of(composition, request)
     for scenario in composition.scenarios(request):
         report = run_scenario(composition, artifact, scenario, runners_of(order_seeds=(1,)))
@@ -116,9 +127,10 @@ def test_segments_that_begin_inside_a_page_are_right(num_seg: int, name: str) ->
     assert report.status == "pass", [str(finding) for finding in report.findings]
 
 
-def test_all_pages_are_one_kernel(composition: Composition) -> None:
-    specs = {dispatch(asked(size), composition.arch.name).launches[0].spec for size in PAGE_SIZES}
-    assert len(specs) == 1
+def test_all_pages_are_one_kernel_or_for_small_ones_another(composition: Composition) -> None:
+    for sizes in (PAGE_SIZES, SMALL_PAGES):
+        specs = {dispatch(asked(size), composition.arch.name).launches[0].spec for size in sizes}
+        assert len(specs) == 1
 
 
 def every_tile_is_a_page(patch: Patch) -> None:
@@ -146,22 +158,56 @@ def a_slot_too_few(patch: Patch) -> None:
     patch.setattr(paging.Parts, "slots", lambda self, tiles: arithmetic.lshr(self.first + tiles, self.shift))
 
 
-FAULTS: list[tuple[Callable[[Patch], None], str, set[str]]] = [
-    (every_tile_is_a_page, "ragged", {"simulation"}),
-    (every_tile_is_the_first, "ragged", {"tolerance"}),
-    (parts_in_reverse, "ragged", {"simulation"}),
-    (a_page_is_counted_with_each_tile, "bad_pages", {"page_ids"}),
-    (a_slot_too_few, "ragged", {"simulation"}),
+def a_neighbours_row_is_carried(patch: Patch) -> None:
+    whole = GatheredTile._carried
+    patch.setattr(GatheredTile, "_carried", lambda self, tile: whole(self, tile) ^ 1)
+
+
+def every_lane_counts(patch: Patch) -> None:
+    patch.setattr(gathered, "count_refused_pages", lambda work, refused, lanes: count_refused_pages(work, refused, 64))
+
+
+def one_lane_counts(patch: Patch) -> None:
+    patch.setattr(gathered, "count_refused_pages", lambda work, refused, lanes: count_refused_pages(work, refused))
+
+
+def a_row_is_32_bits_of_elements(patch: Patch) -> None:
+    def pointer(self: paging.Row, cache: Value, row_elements: int) -> Value:
+        return memory.offset(cache, convert.sext(convert.trunc(self.number * row_elements, to=I32), to=I64))
+
+    patch.setattr(paging.Row, "pointer", pointer)
+
+
+def only_own_keys_are_watched(patch: Patch) -> None:
+    patch.setattr(GatheredTile, "_watched", GatheredTile._carried)
+
+
+FAULTS: list[tuple[int, Callable[[Patch], None], str, set[str]]] = [
+    (64, every_tile_is_a_page, "ragged", {"simulation"}),
+    (64, every_tile_is_the_first, "ragged", {"tolerance"}),
+    (64, parts_in_reverse, "ragged", {"simulation"}),
+    (64, a_page_is_counted_with_each_tile, "bad_pages", {"page_ids"}),
+    (64, a_slot_too_few, "ragged", {"simulation"}),
+    (4, every_tile_is_a_page, "ragged", {"simulation"}),
+    (4, parts_in_reverse, "ragged", {"simulation"}),
+    (4, a_page_is_counted_with_each_tile, "bad_pages", {"page_ids"}),
+    (1, a_neighbours_row_is_carried, "ragged", {"tolerance", "simulation"}),
+    (1, every_lane_counts, "bad_pages", {"page_ids"}),
+    (1, one_lane_counts, "bad_pages", {"page_ids"}),
+    (1, a_row_is_32_bits_of_elements, "address_5gib", {"simulation"}),
+    (1, only_own_keys_are_watched, "bad_pages", {"page_ids"}),
 ]
 
 
-@pytest.mark.parametrize(("plant", "name", "codes"), FAULTS, ids=lambda each: getattr(each, "__name__", None))
+@pytest.mark.parametrize(
+    ("page_size", "plant", "name", "codes"), FAULTS, ids=lambda each: getattr(each, "__name__", None)
+)
 def test_a_planted_fault_is_told(
-    monkeypatch: Patch, plant: Callable[[Patch], None], name: str, codes: set[str]
+    monkeypatch: Patch, page_size: int, plant: Callable[[Patch], None], name: str, codes: set[str]
 ) -> None:
     composition = compose("mla", "gfx942")
     plant(monkeypatch)
-    request = asked(64)
+    request = asked(page_size)
     artifact = artifact_of(composition, request)
     emitted = tuple(attrs.evolve(each, kernel=composition.emit(each.spec)) for each in artifact.kernels)
     faulty = attrs.evolve(artifact, kernels=emitted)

@@ -39,7 +39,7 @@ EDGES = {
     "kv_dtype": ("bf16", "f8E5M2"),
     "num_seqs": (65535, 65536),
     "num_seg": (65535, 65536),
-    "max_seqlen_k": (2**31 - 16, 2**31 - 15),
+    "max_seqlen_k": (2**31 - 48, 2**31 - 47),
     "num_pages": (2**31 - 1, 2**31),
 }
 
@@ -60,7 +60,7 @@ def test_each_limit_is_enforced_on_both_sides_and_says_so(name):
     assert DECODE.unmet(CAPABILITY, request(**(others | {name: good})), having("ocp")) == ()
     [refusal] = DECODE.unmet(CAPABILITY, request(**(others | {name: bad})), having("ocp"))
     assert (refusal.code, refusal.field, refusal.value) == (f"mla.decode.{name}", name, bad)
-    assert refusal.plugin == "kinfolk-mla" and str(good) in refusal.limit.replace("2147483632", str(2**31 - 16))
+    assert refusal.plugin == "kinfolk-mla" and str(good) in refusal.limit.replace("2147483600", str(2**31 - 48))
     assert refusal.remedy.endswith(".") and refusal.because
 
 
@@ -168,7 +168,10 @@ def test_an_arch_of_narrow_waves_and_atoms_is_served_by_specs_of_their_own():
     narrow = narrow_arch()
     *space, last = decode_specs(narrow, "llvm22")
     assert kinfolk_validate_spec(last, narrow) == ()
-    assert {type(spec) for spec in space} == {MlaNarrowDecodeSpec} and [spec.num_heads for spec in space] == list(HEADS)
+    assert {type(spec) for spec in space} == {MlaNarrowDecodeSpec} and [spec.num_heads for spec in space] == [
+        *HEADS,
+        *HEADS,
+    ]
     assert all(unmet(NARROW_LIMITS, spec, narrow, "p") == () for spec in space)
     assert not set(space) & set(decode_specs(arch(), "llvm22"))
     codes = [refusal.code for refusal in unmet(NARROW_LIMITS, space[0], arch(), "p")]
@@ -211,8 +214,8 @@ def test_the_declared_workgroup_memory_fits_twice_with_the_default_schedule():
 def test_the_space_is_finite_and_each_spec_in_it_is_valid():
     *space, last = decode_specs(arch(), "llvm22")
     assert last == combine_spec() and kinfolk_validate_spec(last, arch()) == ()
-    assert [spec.num_heads for spec in space] == list(HEADS)
-    assert len({spec.identity() for spec in space}) == len(space) == 8
+    assert [spec.num_heads for spec in space] == [*HEADS, *HEADS]
+    assert len({spec.identity() for spec in space}) == len(space) == 16
     assert all(unmet(SPEC_LIMITS, spec, arch(), "p") == () for spec in space)
 
 

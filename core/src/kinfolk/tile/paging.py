@@ -97,9 +97,30 @@ class PageTable:
             known = self.parts.number(known, tile)
         return Page(known, valid)
 
+    def row(self, identifier: Value, key: Value) -> Row:
+        """Return the row that a key is, of pages of one row or parts of such; each lane may ask for its own."""
+        inside = arithmetic.icmp(identifier, self.num_pages, predicate="ult")
+        known = arithmetic.select(inside, identifier, constant(0, I32))
+        number = convert.sext(known, to=I64) if self.parts is None else self.parts.number(known, key)
+        return Row(number, inside & (key < self.length))
+
     def opens(self, tile: Value) -> Value:
         """Whether a tile is where its page begins, so that what is said of pages is said once."""
         return self.parts.place(tile).eq(0) if self.parts is not None else constant(1, I1)
+
+
+@attrs.frozen(eq=False)
+class Row:
+    """The number of a row (i64) among those of all pages, and whether it is there: the sequence has it, and its page's
+    id lies inside the cache.
+    """
+
+    number: Value
+    exists: Value
+
+    def pointer(self, cache: Value, row_elements: int) -> Value:
+        """Return where the row begins in `cache` [pages, page_size, row_elements]; to be read where it exists."""
+        return memory.offset(cache, self.number * row_elements)
 
 
 @attrs.frozen(eq=False)

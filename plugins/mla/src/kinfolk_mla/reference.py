@@ -29,7 +29,7 @@ DEVIATIONS: Final = 5.0
 """n roundings in a sum exceed 5 sqrt(n) u times the sum of magnitudes with a chance below 2 exp(-5^2 / 2) = 8e-6."""
 
 TILE_KEYS: Final = 16
-"""An accumulator is rescaled once for so many keys at most, or once a page where pages are smaller."""
+"""An accumulator is rescaled once for so many keys at most."""
 
 LEAST_WEIGHT: Final = 2.0**-118
 """Weights below the smallest normal of f32, 2^-126, become 0; those of a segment are up to 2^8 before they are."""
@@ -191,7 +191,7 @@ def score_error(request: MlaRequest, found: Attention) -> Floats:
 
 def summed_terms(request: MlaRequest, num_keys: int) -> int:
     """Return how many roundings of f32 a weight's normalisation and its accumulator take, at most."""
-    return 2 * num_keys + 3 * -(-num_keys // min(request.page_size, TILE_KEYS)) + 5
+    return 2 * num_keys + 3 * -(-num_keys // TILE_KEYS) + 5
 
 
 def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Floats, Floats]:

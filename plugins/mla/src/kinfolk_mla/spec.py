@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import attrs
@@ -69,14 +70,14 @@ class MlaSpec(Spec):
         return 2**31 - self.keys_ahead
 
     @property
-    def tile_pages(self) -> int:
-        """How many pages make a tile."""
-        return 1
-
-    @property
+    @abstractmethod
     def tile_keys(self) -> int:
         """How many keys a tile has."""
-        return self.page_size * self.tile_pages
+
+    @property
+    def tile_pages(self) -> int:
+        """How many pages make a tile."""
+        return self.tile_keys // self.page_size
 
     @property
     def most_shift(self) -> int:
@@ -134,13 +135,16 @@ class MlaSpec(Spec):
 class MlaDecodeSpec(MlaSpec):
     """A decode kernel over absorbed queries: one query per sequence, the keys of a segment in one walk over its pages.
 
-    A tile of `page_size` keys, a page or a part of one, is staged at a time; `num_heads` decides whether waves without
+    A tile of `tile_keys` is staged at a time: a page of `page_size` keys or a part of one, or where such pages are
+    single keys, each row from where it lies; `num_heads` decides whether waves without
     heads exist. The schedule: how many units before their use keys, parked queries and values are read, after how many
     units of the first product the order is fenced, how many of a query's reads are parked in workgroup memory, and for
     how many workgroups per compute unit registers are budgeted.
     """
 
     heads_per_wave: ClassVar[int] = 16
+    keys_ahead: ClassVar[int] = 48
+    most_gathered: ClassVar[int] = 2**28 - keys_ahead
 
     key_read_ahead: int = attrs.field(validator=ExactInt(maximum=8))
     query_read_ahead: int = attrs.field(validator=ExactInt(maximum=8))
@@ -148,6 +152,28 @@ class MlaDecodeSpec(MlaSpec):
     fence_every: int = attrs.field(validator=ExactInt(minimum=0))
     parked_query_reads: int = attrs.field(validator=ExactInt(minimum=0))
     workgroups_per_cu: int = attrs.field(validator=ExactInt(maximum=4))
+
+    @property
+    def tile_keys(self) -> int:
+        """How many keys a tile has."""
+        return 16
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the rows of a tile lie anywhere."""
+        return self.page_size == 1
+
+    @property
+    def most_keys(self) -> int:
+        """How many keys a sequence may have; gathered ones have slots that are counted in bytes."""
+        return self.most_gathered if self.gathers else super().most_keys
+
+    @property
+    def most_shift(self) -> int:
+        """Return the power of two that the largest page has pages as the kernel counts them; keys are gathered of pages
+        smaller than a tile.
+        """
+        return (self.tile_keys // 2).bit_length() - 1 if self.gathers else super().most_shift
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""

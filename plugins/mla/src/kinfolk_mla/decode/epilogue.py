@@ -163,11 +163,15 @@ def _runs(columns: Sequence[int], longest: int) -> Iterator[tuple[int, int]]:
             begin = end
 
 
-def count_refused_pages(work: Work, refused: Value) -> None:
-    """Add the page ids outside the cache to the status word: once a segment, by the wave of the first heads."""
+def count_refused_pages(work: Work, refused: Value, counting_lanes: int = 1) -> None:
+    """Add the page ids outside the cache to the status word: once a segment, by the wave of the first heads, each of
+    its first lanes what it has found.
+    """
 
     def count() -> tuple[()]:
         memory.atomic_add(work.arguments.status, refused)
         return ()
 
-    control.if_else((refused > 0) & work.first_head.eq(0) & lanes.lane_id().eq(0), count, cold=True)
+    lane = lanes.lane_id()
+    counts = lane.eq(0) if counting_lanes == 1 else lane < counting_lanes
+    control.if_else((refused > 0) & work.first_head.eq(0) & counts, count, cold=True)

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic, control, convert, lanes
+from kinfolk.ir.ops import arithmetic, control, lanes
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
 from kinfolk.tile.parting import parted
 from kinfolk.tile.reduction import in_lane
-from kinfolk.tile.softmax import OnlineSoftmax, RowState, mask_scores, scale_accumulators
+from kinfolk.tile.softmax import OnlineSoftmax, RowState, scale_accumulators
 from kinfolk.tile.state import branch, loop
-from kinfolk_mla.decode.epilogue import count_refused_pages, store_rows
+from kinfolk_mla.decode.epilogue import store_rows
 from kinfolk_mla.decode.frame import build
+from kinfolk_mla.decode.gathered import GatheredTile
 from kinfolk_mla.decode.keys import KeyTile
 from kinfolk_mla.decode.query import Query, load_query
 from kinfolk_mla.decode.scores import ScoreProduct
@@ -47,10 +48,10 @@ class Accumulated:
 
 @attrs.frozen(eq=False)
 class TileState:
-    """What the loop carries: the tile's valid rows, the next tile's page id, and what the tiles so far come to."""
+    """What the loop carries: the tile's valid rows, the next tile's page ids, and what the tiles so far come to."""
 
     valid: Value
-    following: Value
+    following: list[Value]
     accumulated: Accumulated
 
 
@@ -60,7 +61,7 @@ class DecodeLoop:
 
     work: Work
     spec: MlaDecodeSpec
-    keys: KeyTile
+    keys: KeyTile | GatheredTile
     scores: ScoreProduct
     values: ValueProduct
     softmax: OnlineSoftmax
@@ -70,7 +71,7 @@ class DecodeLoop:
     def of(cls, work: Work, spec: MlaDecodeSpec) -> DecodeLoop:
         """Reserve workgroup memory and set the stages up."""
         geometry = work.geometry
-        keys = KeyTile.of(work)
+        keys = GatheredTile.of(work) if spec.gathers else KeyTile.of(work)
         return cls(
             work,
             spec,
@@ -85,12 +86,12 @@ class DecodeLoop:
         """Stage the first tile, walk the tiles, store the rows."""
         query = load_query(self.work, self.parked, self.spec.parked_query_reads)
         zero = constant(0, I32)
-        first = self.keys.pages.resolve(self.keys.pages.lookup(zero), zero)
+        first = self.keys.resolve(self.keys.lookup(zero), zero)
         with parted(self.keys.tile.buffer, later="read"):
-            self.keys.store(self.keys.load(first))
+            self.keys.store(first.load())
         nothing = Accumulated(zero, RowState.start(), self.values.start())
-        start = TileState(first.rows, self.keys.pages.lookup(zero + 1), nothing)
-        last = loop(0, self.keys.pages.tiles, start, lambda tile, state: self._step(query, tile, state))
+        start = TileState(first.rows, self.keys.lookup(zero + 1), nothing)
+        last = loop(0, self.keys.tiles, start, lambda tile, state: self._step(query, tile, state))
         self._finish(last.accumulated)
 
     def _finish(self, accumulated: Accumulated) -> None:
@@ -98,7 +99,7 @@ class DecodeLoop:
             store_rows(self.work, self.softmax, [accumulated.row], self.values.operand, accumulated.output)
             return ()
 
-        count_refused_pages(self.work, accumulated.refused)
+        self.keys.count(accumulated.refused)
         if self.work.geometry.idle_waves:
             control.if_else(self.work.wave_has_heads, store)
         else:
@@ -106,13 +107,13 @@ class DecodeLoop:
 
     def _step(self, query: Query, tile: Value, state: TileState) -> TileState:
         """Attend over the staged tile while the next one loads; then put that in its place."""
-        page = self.keys.pages.resolve(state.following, tile + 1)
-        following = self.keys.pages.lookup(tile + 2)
-        loaded = self.keys.load(page)
+        coming = self.keys.resolve(state.following, tile + 1)
+        following = self.keys.lookup(tile + 2)
+        loaded = coming.load()
         with parted(self.keys.tile.buffer, later="read"):
             accumulated = self._attend_if_any_head(query, tile, state)
             self.keys.store(loaded)
-        return TileState(page.rows, following, accumulated)
+        return TileState(coming.rows, following, accumulated)
 
     def _attend_if_any_head(self, query: Query, tile: Value, state: TileState) -> Accumulated:
         if not self.work.geometry.idle_waves:
@@ -133,13 +134,13 @@ class DecodeLoop:
         Whether it is the rare case needs no other lane's scores: some lane holds the one that exceeds.
         """
         before = state.accumulated
-        partial = state.valid < self.spec.page_size
+        partial = self.keys.partial(state.valid)
         exceeds = self.softmax.exceeds(before.row, in_lane(scores, arithmetic.fmax))
 
         def correct() -> tuple[list[Value], Accumulated]:
-            masked = mask_scores(scores, self.scores.keys, state.valid)
+            masked = self.keys.masked(scores, self.scores.keys, tile, state.valid)
             row, factor = self.softmax.raise_maximum(before.row, self.softmax.tile_maximum(masked))
-            refused = before.refused + convert.zext(state.valid.eq(0) & self.keys.pages.opens(tile), to=I32)
+            refused = before.refused + self.keys.refused(tile, state.valid)
             return masked, Accumulated(refused, row, scale_accumulators(before.output, factor))
 
         return branch(lanes.any_lane(exceeds | partial), correct, lambda: (scores, before), cold=True)

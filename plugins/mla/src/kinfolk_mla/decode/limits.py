@@ -19,16 +19,25 @@ HEADS: Final = tuple(range(STEP, 129, STEP))
 LATENT_WIDTH, ROPE_WIDTH, PAGE_SIZE, DTYPE = 512, 64, 16, "bf16"
 PAGE_SIZES: Final = (16, 32, 64, 128)
 """Pages of whole tiles, of which `PAGE_SIZE` is the smallest."""
+SMALL_PAGES: Final = (1, 2, 4, 8)
+"""Pages smaller than a tile, whose keys are gathered row by row."""
 ATOM_TYPES: Final = ("bf16", "f16")
 MAX_I32: Final = 2**31 - 1
 _BELOW: Final = maximum(minimum(field("num_heads") // STEP * STEP, HEADS[-2]), HEADS[0])
 
 
-def capability(code: str, heads: Limit, cache: Limit, keys_ahead: int = MlaDecodeSpec.keys_ahead) -> tuple[Limit, ...]:
+def capability(
+    code: str,
+    heads: Limit,
+    cache: Limit,
+    keys_ahead: int = MlaDecodeSpec.keys_ahead,
+    small_pages: tuple[int, ...] = (),
+) -> tuple[Limit, ...]:
     """Return what a request must meet for a candidate whose codes begin with `code`.
 
     `heads` is its limit of heads, `cache` that of the cache's type; it counts keys up to `keys_ahead` past a sequence's
-    last. `causal` may be either: a sequence's only query is its last token and sees every key.
+    last, which may lie in `small_pages` too. `causal` may be either: a sequence's only query is its last token and sees
+    every key.
     """
     return (
         Limit(
@@ -48,7 +57,7 @@ def capability(code: str, heads: Limit, cache: Limit, keys_ahead: int = MlaDecod
             remedy="Decode one token per sequence and step.",
         ),
         heads,
-        *_row_limits(code),
+        *_row_limits(code, (*small_pages, *PAGE_SIZES)),
         cache,
         Limit(
             f"{code}.num_seqs",
@@ -66,14 +75,7 @@ def capability(code: str, heads: Limit, cache: Limit, keys_ahead: int = MlaDecod
             because="segments are the third axis of the grid",
             remedy="Ask for fewer, or for 0: as many as fill the compute units.",
         ),
-        Limit(
-            f"{code}.max_seqlen_k",
-            "cannot",
-            "max_seqlen_k",
-            field("max_seqlen_k") <= 2**31 - keys_ahead,
-            because=f"keys are counted in 32 bits, up to {keys_ahead} past the last",
-            remedy="Shorten the sequences.",
-        ),
+        *_length_limits(code, keys_ahead, small_pages),
         Limit(
             f"{code}.num_pages",
             "cannot",
@@ -85,7 +87,29 @@ def capability(code: str, heads: Limit, cache: Limit, keys_ahead: int = MlaDecod
     )
 
 
-def _row_limits(code: str) -> tuple[Limit, ...]:
+def _length_limits(code: str, keys_ahead: int, small_pages: tuple[int, ...]) -> tuple[Limit, ...]:
+    """Return the limits of how long a sequence may be."""
+    counted = Limit(
+        f"{code}.max_seqlen_k",
+        "cannot",
+        "max_seqlen_k",
+        field("max_seqlen_k") <= 2**31 - keys_ahead,
+        because=f"keys are counted in 32 bits, up to {keys_ahead} past the last",
+        remedy="Shorten the sequences.",
+    )
+    most = MlaDecodeSpec.most_gathered
+    gathered = Limit(
+        f"{code}.max_seqlen_k.gathered",
+        "cannot",
+        "max_seqlen_k",
+        any_of(field("max_seqlen_k") <= most, field("page_size") >= PAGE_SIZE),
+        because=f"of pages smaller than {PAGE_SIZE} keys, slots are counted in bytes in 32 bits, up to twice as many",
+        remedy=f"Shorten the sequences, or re-page the cache to at least {PAGE_SIZE} keys a page.",
+    )
+    return (counted, gathered) if small_pages else (counted,)
+
+
+def _row_limits(code: str, page_sizes: tuple[int, ...]) -> tuple[Limit, ...]:
     """Return the limits of what a key row and a page are."""
     return (
         Limit(
@@ -108,9 +132,9 @@ def _row_limits(code: str) -> tuple[Limit, ...]:
             f"{code}.page_size",
             "not_implemented",
             "page_size",
-            field("page_size").one_of(PAGE_SIZES),
+            field("page_size").one_of(page_sizes),
             because="a tile of keys is made of whole pages, or is a part of one",
-            remedy=f"Re-page the cache to {listing(PAGE_SIZES)} keys a page.",
+            remedy=f"Re-page the cache to {listing(page_sizes)} keys a page.",
         ),
         Limit(
             f"{code}.dtype",
@@ -135,6 +159,7 @@ CAPABILITY: Final = capability(
         suggestions={"below": _BELOW, "above": _BELOW + STEP},
     ),
     widened_cache("mla.decode", DTYPE),
+    small_pages=SMALL_PAGES,
 )
 """What a request must meet."""
 
@@ -160,8 +185,8 @@ def row_reads(kind: type[MlaDecodeSpec] = MlaDecodeSpec) -> Expr:
 
 
 def workgroup_bytes() -> Expr:
-    """Return the workgroup memory of a spec in bytes: a page of padded key rows, and the parked query reads."""
-    key_rows = field("page_size") * (ROW_BYTES + MlaDecodeSpec.row_padding_bytes)
+    """Return the workgroup memory of a spec in bytes: a tile of padded key rows, and the parked query reads."""
+    key_rows = PAGE_SIZE * (ROW_BYTES + MlaDecodeSpec.row_padding_bytes)
     read_bytes = MlaDecodeSpec.waves * fact("wave_size") * MlaDecodeSpec.vector_bytes
     return key_rows + field("parked_query_reads") * read_bytes
 
@@ -229,7 +254,14 @@ def _has_atom(rows: int, heads: int) -> Expr:
 
 def _spec_limits(kind: type[MlaDecodeSpec], atom_rows: int) -> tuple[Limit, ...]:
     return (
-        single("mla.decode", "page_size", PAGE_SIZE),
+        Limit(
+            "mla.decode.spec.page_size",
+            "not_validated",
+            "page_size",
+            field("page_size").one_of((1, PAGE_SIZE)),
+            because="a tile is a page, or made of single keys",
+            remedy=f"Evolve the spec to page_size=1 or {PAGE_SIZE}.",
+        ),
         *shape_limits("mla.decode", kind.heads_per_wave, atom_rows, kind.lanes, widened_spec("mla.decode")),
         _at_most_the_reads(kind, "parked_query_reads", "the query has as many reads as a key row"),
         _at_most_the_reads(kind, "fence_every", "the first product has that many units, one a read of a key row"),

@@ -12,7 +12,7 @@ from kinfolk.matrix import atom_fact
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Offsets, PageIds, Plan
 from kinfolk_mla.cache import cache_types
 from kinfolk_mla.combine.plan import combine_spec
-from kinfolk_mla.decode.limits import DTYPE, HEADS, LATENT_WIDTH, PAGE_SIZE, PAGE_SIZES, ROPE_WIDTH
+from kinfolk_mla.decode.limits import DTYPE, HEADS, LATENT_WIDTH, PAGE_SIZE, PAGE_SIZES, ROPE_WIDTH, SMALL_PAGES
 from kinfolk_mla.decode.segments import Segments
 from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec, MlaSpec
 
@@ -83,13 +83,16 @@ def decode_spec(
     schedule: Schedule = SCHEDULES[-1][1],
     kind: type[MlaDecodeSpec] = MlaDecodeSpec,
     kv_dtype: str = DTYPE,
+    unit: int = PAGE_SIZE,
 ) -> MlaDecodeSpec:
-    """Return the spec of a schedule for a number of heads and a type of the cache."""
+    """Return the spec of a schedule for a number of heads, a type of the cache, and pages counted as ones of `unit`
+    keys.
+    """
     return kind(
         num_heads=num_heads,
         latent_width=LATENT_WIDTH,
         rope_width=ROPE_WIDTH,
-        page_size=PAGE_SIZE,
+        page_size=unit,
         dtype=DTYPE,
         kv_dtype=kv_dtype,
         **attrs.asdict(schedule),
@@ -97,17 +100,23 @@ def decode_spec(
 
 
 def decode_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
-    """Yield every spec that a plan can name: one per number of heads and type of the cache in the arch's schedule, and
-    the combine's.
+    """Yield every spec that a plan can name: one per number of heads, type of the cache and unit of pages in the arch's
+    schedule, and the combine's.
     """
     schedule, kind = schedule_for(arch), kind_for(arch)
-    yield from (decode_spec(heads, schedule, kind, cache) for cache in cache_types(arch, DTYPE) for heads in HEADS)
+    yield from (
+        decode_spec(heads, schedule, kind, cache, unit)
+        for cache in cache_types(arch, DTYPE)
+        for unit in (PAGE_SIZE, 1)
+        for heads in HEADS
+    )
     yield combine_spec()
 
 
 def decode_plan(request: MlaRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup per segment, sequence and up to 64 heads; the combine."""
-    spec = decode_spec(request.num_heads, schedule_for(arch), kind_for(arch), request.kv_dtype)
+    unit = 1 if request.page_size in SMALL_PAGES else PAGE_SIZE
+    spec = decode_spec(request.num_heads, schedule_for(arch), kind_for(arch), request.kv_dtype, unit)
     return plan_of(request, spec, Segments.of(spec, spec.workgroups_per_cu), arch)
 
 
@@ -286,7 +295,7 @@ ARGUMENTS: Final = (
 def page_shift(unit: int) -> Expr:
     """Return the power of two that a page of a request has pages of `unit` keys, as which a kernel counts them."""
     found: Expr = const(0)
-    for size in PAGE_SIZES:
+    for size in (*SMALL_PAGES, *PAGE_SIZES):
         if size > unit:
             found = select(eq(field("page_size"), size), (size // unit).bit_length() - 1, found)
     return found

@@ -66,9 +66,9 @@ class MlaWideSpec(MlaSpec):
         return STAGINGS[self.staging].atom_heads
 
     @property
-    def tile_pages(self) -> int:
-        """How many pages make a tile."""
-        return STAGINGS[self.staging].tile_keys // self.page_size
+    def tile_keys(self) -> int:
+        """How many keys a tile has."""
+        return STAGINGS[self.staging].tile_keys
 
     @property
     def most_shift(self) -> int:
