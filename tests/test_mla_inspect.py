@@ -162,6 +162,23 @@ def test_the_wide_kernels_keep_the_matrix_unit_busy(
     assert (found.figures["scratch_bytes"], found.scratch_ops) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    "arch, kind, most",
+    [
+        ("gfx942", "mla_pipelined_h128_f8e4m3fnuz", 90),
+        ("gfx942", "mla_grouped_h64_f8e4m3fnuz", 98),
+        ("gfx950", "mla_pipelined_h128_f8e4m3fn", 72),
+        ("gfx950", "mla_grouped_h64_f8e4m3fn", 78),
+    ],
+)
+def test_widening_hides_beside_matrix_operations(arch: str, kind: str, most: float) -> None:
+    """Within what bf16 is held to where that passes through registers too."""
+    found = inspected(arch, kind)
+    hot = found.rates()["clocks_per_token_64h"]
+    assert hot is not None and hot <= most
+    assert (found.figures["scratch_bytes"], found.scratch_ops) == (0, 0)
+
+
 def test_an_arch_that_declares_no_machine_refuses_and_says_what_it_lacks() -> None:
     arch = composed("gfx942").arch
     bare = attrs.evolve(arch, machine=None, facts=arch.facts)
