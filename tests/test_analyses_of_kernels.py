@@ -63,8 +63,8 @@ def test_every_kernel_passes(family, arch):
 def test_what_plans_pass_lies_within_what_kernels_declare(arch):
     composition = compose("mla", arch)
     fields = {"num_seqs": 2, "total_q": 2, "max_seqlen_q": 1, "max_seqlen_k": 64, "absorbed_query": True}
-    for heads in (16, 64, 128):
-        given = {"num_heads": heads, **fields}
+    for heads, tokens in ((16, 1), (64, 1), (128, 1), (12, 5)):
+        given = {"num_heads": heads, **fields, "max_seqlen_q": tokens, "total_q": 2 * tokens}
         request = composition.request_type(**given, **composition.request_type.cli_defaults(given))
         judged = 0
         for candidate in composition.candidates():
@@ -96,16 +96,16 @@ def test_a_table_that_counts_keys_in_32_bits_without_their_bound_is_told(monkeyp
 
 
 def test_a_limit_that_is_missing_is_told_by_the_parameter_that_it_kept_in_bounds():
-    """Negative control: the same plan, with the limit of keys or of sequences dropped."""
+    """Negative control: the same plan, with the limit of keys or of query tokens dropped."""
     composition = compose("mla", "gfx942")
-    given = {"num_heads": 16, "num_seqs": 2, "total_q": 2, "max_seqlen_q": 1, "max_seqlen_k": 64}
+    given = {"num_heads": 16, "num_seqs": 2, "total_q": 2**16, "max_seqlen_q": 2**16, "max_seqlen_k": 64}
     given |= {"absorbed_query": True}
     request = composition.request_type(**given, **composition.request_type.cli_defaults(given))
     [candidate] = [each for each in composition.candidates() if each.name == "mla.decode"]
     plan = candidate.planned(request, composition.arch, FLAVOR)
     told = {
         "max_seqlen_k": {"MlaDecodeSpec, parameter max_seqlen_k", "MlaDecodeSpec, parameter segment_pages"},
-        "num_seqs": {"MlaDecodeSpec, parameter total_q", "MlaCombineSpec, parameter total_q"},
+        "total_q": {"MlaDecodeSpec, parameter total_q", "MlaCombineSpec, parameter total_q"},
         "num_pages": {"MlaDecodeSpec, parameter num_pages"},
     }
     for name, places in told.items():
@@ -123,7 +123,7 @@ def test_a_grid_that_is_larger_than_its_kernel_claims_is_told():
     plan = candidate.planned(request, composition.arch, FLAVOR)
     assert argument_bounds(plan, candidate, composition.arch, composition.emit) == ()
     launch, *others = plan.launches
-    wider = attrs.evolve(launch, grid=(launch.grid[0] + 1, *launch.grid[1:]))
+    wider = attrs.evolve(launch, grid=(launch.grid[0] * 2**24, *launch.grid[1:]))
     found = argument_bounds(
         attrs.evolve(plan, launches=(wider, *others)), candidate, composition.arch, composition.emit
     )

@@ -152,6 +152,9 @@ CHANGES = [
     {},
     {"num_heads": 128, "num_seqs": 70, "total_q": 69},
     {"num_heads": 24, "page_size": 32},
+    {"num_heads": 2000},
+    {"num_heads": 12, "max_seqlen_q": 20, "total_q": 30},
+    {"num_heads": 16, "max_seqlen_q": 4, "total_q": 7},
     {"num_seqs": 65536, "total_q": 65536},
     {"max_seqlen_k": 2**31},
     {"absorbed_query": False, "dtype": "f16"},
@@ -270,8 +273,8 @@ def test_a_bundle_of_one_request_serves_what_differs_in_launch_fields(tmp_path):
     assert done.returncode == 0, done.stderr
     bundle = load_bundle(tmp_path / "one")
     kernels = [kernel["spec"] for kernel in bundle.data["kernels"].values()]
-    heads = {spec["class"].rpartition(".")[2]: spec["fields"].get("num_heads") for spec in kernels}
-    assert heads == {"MlaDecodeSpec": 32, "MlaCombineSpec": None}, "no kernel that no request can get"
+    idle = {spec["class"].rpartition(".")[2]: spec["fields"].get("idle_waves") for spec in kernels}
+    assert idle == {"MlaDecodeSpec": True, "MlaCombineSpec": None}, "no kernel that no request can get"
     grown = REQUEST | {"num_seqs": 5, "total_q": 5, "max_seqlen_k": 4000, "num_pages": 5000, "scale": 0.5}
     assert bundle.dispatch(bundle.request(**grown)).launches
     with pytest.raises(NoCandidate) as caught:

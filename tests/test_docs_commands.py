@@ -42,7 +42,7 @@ def test_a_page_shows_what_its_command_prints(monkeypatch, tmp_path, command, pr
 
 
 def test_the_comparison_sees_another_word_and_no_other_number():
-    said = "ragged │ out │ pass │ 0.462 │ mla_decode_h128_bf16_9bbd0ce5"
+    said = "ragged │ out │ pass │ 0.462 │ mla_decode_bf16_9bbd0ce5"
     assert skeleton(said) == skeleton(said.replace("0.462", "4.6e-07").replace("9bbd0ce5", "00000000"))
     assert skeleton(said) != skeleton(said.replace("pass", "fail"))
 

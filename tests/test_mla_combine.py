@@ -69,7 +69,7 @@ def parts(segments: int, latent: int, tokens: int = 2) -> tuple[dict[str, Array]
         lse = np.log(np.exp(scores).sum(axis=-1))
         all_weights = np.where(np.isneginf(lse)[..., None], 0.0, np.exp(scores - lse[..., None]))
     out = np.einsum("thk,thkc->thc", all_weights, values.swapaxes(1, 2).reshape(tokens, HEADS, -1, latent))
-    return {name: each.astype(np.float32) for name, each in held.items()}, out, lse
+    return {name: each.astype(np.float32).swapaxes(0, 1).copy() for name, each in held.items()}, out, lse
 
 
 def launched(
@@ -78,8 +78,9 @@ def launched(
     held: dict[str, Array],
     offsets: tuple[int, ...] = (0, 1, 2),
     total_q: int = 2,
+    max_seqlen_q: int = 1,
 ) -> dict[str, Any]:
-    tokens, segments, heads, latent = held["part_out"].shape
+    segments, tokens, heads, latent = held["part_out"].shape
     arguments: dict[str, Any] = {
         "cu_seqlens_q": np.array(offsets, np.int32),
         **held,
@@ -88,10 +89,11 @@ def launched(
         "scale": SCALE / K_SCALE,
         "k_scale": K_SCALE,
         "total_q": total_q,
+        "max_seqlen_q": max_seqlen_q,
         "num_heads": heads,
         "num_segments": segments,
     }
-    Simulator().launch(emitted, (heads, len(offsets) - 1, 1), arguments)
+    Simulator().launch(emitted, (heads * max_seqlen_q, len(offsets) - 1, 1), arguments)
     return arguments
 
 
@@ -112,6 +114,17 @@ def test_segments_are_put_together(composition: Composition, segments: int) -> N
     held, out, lse = parts(segments, 512)
     assert np.isneginf(lse[0, 0]) and np.isfinite(lse[0, 1])
     assert is_right(launched(composition.emit(spec_of()), spec_of(), held), out, lse)
+
+
+@pytest.mark.parametrize("offsets", [(0, 2), (0, 0, 2), (0, 1, 2), (0, 5), (1, 3)])
+def test_rows_of_several_queries_are_put_together(composition: Composition, offsets: tuple[int, ...]) -> None:
+    """Of a sequence as many as it has, in a grid that is made for three tokens of each; of rows there are not, none."""
+    held, out, lse = parts(3, 512)
+    found = launched(composition.emit(spec_of()), spec_of(), held, offsets, max_seqlen_q=3)
+    if max(offsets) > 2:
+        assert np.isnan(found["lse"]).all()
+    else:
+        assert is_right(found, out, lse)
 
 
 @pytest.mark.parametrize(("latent", "dtype"), [(256, "bf16"), (1024, "bf16"), (512, "f16")])

@@ -23,7 +23,6 @@ from kinfolk.tile.transposed import TransposedOperand
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_amdgcn.target import parse_target_id
 from kinfolk_mla.decode.kernel import emit_decode
-from kinfolk_mla.decode.limits import HEADS
 from kinfolk_mla.decode.plan import SCHEDULES, decode_spec, decode_specs
 from kinfolk_mla.request import MlaRequest
 from kinfolk_mla.spec import MlaDecodeSpec
@@ -56,10 +55,10 @@ def composition() -> Composition:
     return compose("mla", "gfx950")
 
 
-def emitted(composition: Composition, heads: int = 128) -> Kernel:
-    *specs, _ = decode_specs(composition.arch, "llvm22")
-    known = {(spec.num_heads, spec.kv_dtype): spec for spec in specs if isinstance(spec, MlaDecodeSpec)}
-    return composition.emit(known[heads, "bf16"])
+def emitted(composition: Composition) -> Kernel:
+    spec, *_ = decode_specs(composition.arch, "llvm22")
+    assert isinstance(spec, MlaDecodeSpec) and not spec.idle_waves
+    return composition.emit(spec)
 
 
 def counted(kernel: Kernel) -> Counter[str]:
@@ -77,7 +76,7 @@ def test_the_kernel_uses_what_the_arch_declares(composition: Composition) -> Non
 
 def test_without_the_roles_it_takes_the_other_way(composition: Composition) -> None:
     """The control: nothing but the declaration of roles makes the difference."""
-    bare = counted(emit_decode(decode_spec(128), attrs.evolve(composition.arch, roles={})))
+    bare = counted(emit_decode(decode_spec(), attrs.evolve(composition.arch, roles={})))
     assert bare["gfx950.transpose_read_16"] == bare["gfx950.narrow_bf16"] == 0
     assert bare["core.byte_permute"] == 2 + 2 * LATENT_WINDOWS
     assert bare["gfx950.mfma_f32_16x16x32_bf16"] == 18
@@ -86,7 +85,7 @@ def test_without_the_roles_it_takes_the_other_way(composition: Composition) -> N
 @pytest.mark.compile
 def test_the_whole_space_of_specs_keeps_its_budget(composition: Composition) -> None:
     *rows, _ = gated(decode_specs(composition.arch, "llvm22"), "llvm22", composition=composition)
-    assert len(rows) == len(HEADS) * len(("bf16", "f8E4M3FN"))
+    assert len(rows) == 2 * len(("bf16", "f8E4M3FN"))
     for row in rows:
         assert row.kernel is not None and not row.refusals, row
         usage = row.kernel.usage
@@ -101,7 +100,7 @@ def test_the_whole_space_of_specs_keeps_its_budget(composition: Composition) -> 
 def test_a_schedule_that_spills_is_refused(composition: Composition) -> None:
     """The control: the gate sees a schedule that reads too far ahead."""
     (schedule, _) = (schedule for _, schedule in SCHEDULES)
-    spec = decode_spec(128, attrs.evolve(schedule, key_read_ahead=8, parked_query_reads=0))
+    spec = decode_spec(schedule=attrs.evolve(schedule, key_read_ahead=8, parked_query_reads=0))
     (row,) = gated([spec], "llvm22", composition=composition)
     assert {refusal.field for refusal in row.refusals} >= {"scratch_bytes", "scratch_ops"}
 

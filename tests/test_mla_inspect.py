@@ -25,8 +25,8 @@ from kinfolk_runtime.spec_space import spec_space
 
 FLAVOR = "llvm22"
 ARCHS = ("gfx942", "gfx950")
-FEW, DECODE = "mla_decode_h16_bf16", "mla_decode_h128_bf16"
-PIPELINED, GROUPED = "mla_pipelined_h128_bf16", "mla_grouped_h64_bf16"
+FEW, DECODE = "mla_decode_idle_bf16", "mla_decode_bf16"
+PIPELINED, GROUPED = "mla_pipelined_bf16", "mla_grouped_bf16"
 pytestmark = [pytest.mark.compile, pytest.mark.needs("mla", "gfx942")]
 
 
@@ -37,7 +37,7 @@ def composed(arch: str) -> Composition:
 
 @functools.cache
 def spec_of(arch: str, kind: str, page_size: int = 16) -> Spec:
-    """Return the spec whose symbol begins with a kind, such as `mla_decode_h16_bf16`, and that counts such pages."""
+    """Return the spec whose symbol begins with a kind, such as `mla_decode_idle_bf16`, and that counts such pages."""
     every = [each for each in spec_space(composed(arch), FLAVOR) if each.symbol().startswith(f"{kind}_")]
     [found] = [each for each in every if attrs.asdict(each)["page_size"] == page_size]
     return found
@@ -81,7 +81,7 @@ def test_the_cold_block_has_what_the_cold_branch_of_the_ir_has(arch: str, kind: 
     """
     found, spec = inspected(arch, kind), spec_of(arch, kind)
     assert isinstance(spec, MlaSpec)
-    atoms = spec.heads_per_wave // spec.atom_heads
+    atoms = spec.rows_per_wave // spec.atom_heads
     cold, others = main_loop_of(composed(arch).emit(spec))
     assert found.hot is not None and found.every is not None and found.loop is not None
     hot, every = found.hot.to_dict(), found.every.to_dict()
@@ -135,7 +135,7 @@ def test_rates_follow_from_clocks_waves_tokens_and_heads(arch: str) -> None:
     assert document["matrix_share"] == round(
         document["loop"]["matrix_clocks"] / document["loop"]["all"]["clocks"]["llvm"], 4
     )
-    assert few.to_dict()["work"] == {"tokens": 16, "heads": 16}, "a wave of four has heads"
+    assert few.to_dict()["work"] == {"tokens": 16, "heads": 64}, "how many of its rows there are is said at launch"
 
 
 @pytest.mark.parametrize(

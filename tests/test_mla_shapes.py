@@ -90,10 +90,10 @@ def test_all_files_are_looked_at_here():
 def test_a_shape_whose_refusal_nobody_expects_fails(tmp_path):
     shapes = json.loads(files_of("mla")["ranks"].read_text())
     path = tmp_path / "ranks.json"
-    path.write_text(json.dumps({**shapes, "refused": []}))
+    path.write_text(json.dumps({**shapes, "request": shapes["request"] | {"page_size": 48}}))
     done = bench("--shapes", str(path), "--arch", "gfx942")
     assert done.exit_code == 1
-    said = "512 keys and 1 more on gfx942: unexpected: mla.grouped.num_heads: num_heads is 8, supported: 64"
+    said = "512 keys and 17 more on gfx942: unexpected: mla.pipelined.page_size: page_size is 48, supported: 16"
     assert said in done.stdout
 
 

@@ -15,8 +15,8 @@ import pytest
 from kinfolk.check import ScenarioReport, compare, numpy_dtype
 from kinfolk.dispatch import dispatch
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic, convert
-from kinfolk.ir.types import I32, I64
+from kinfolk.ir.ops import arithmetic
+from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.tile import softmax
@@ -112,7 +112,7 @@ def bound_to(inputs: Any) -> Any:
 def test_a_segment_without_keys_reads_nothing_and_writes_two_numbers() -> None:
     """Neither query nor cache nor page table exist. Control: as the only segment it reads its query."""
     composition, artifact = served("gfx942", 16, "mla.decode")
-    rows = (1, 2, 16)
+    rows = (2, 1, 16)
     arguments: dict[str, Any] = {
         **{name: SparseBuffer(2**20, {}) for name in ("qa", "c_kv", "k_rope", "block_table")},
         "cu_seqlens_q": np.array([0, 1], np.int32),
@@ -125,7 +125,10 @@ def test_a_segment_without_keys_reads_nothing_and_writes_two_numbers() -> None:
         "block_table_stride": 4,
         "num_pages": 1,
         "total_q": 1,
+        "max_seqlen_q": 1,
         "max_seqlen_k": 64,
+        "num_heads": 16,
+        "heads_inverse": 0,
         "part_out": np.full((*rows, 512), 7, np.float32),
         "part_ml": np.full((*rows, 2), 7, np.float32),
         "num_segments": 2,
@@ -153,22 +156,17 @@ def a_page_too_late(patch: Patch) -> None:
 
 
 def a_page_too_many(patch: Patch) -> None:
-    whole = sequence._segment_of
+    def held(ahead: Value, segment_pages: Value, page_size: int) -> Value:
+        return arithmetic.smin(ahead, (segment_pages + 1) * page_size)
 
-    def segment_of(length: Value, segment: Value, segment_pages: Value, page_size: int) -> tuple[Value, Value]:
-        first, keys = whole(length, segment, segment_pages, page_size)
-        left = arithmetic.smax(length - first * page_size, constant(0, I32))
-        return first, arithmetic.smin(left, keys + page_size)
-
-    patch.setattr(sequence, "_segment_of", segment_of)
+    patch.setattr(sequence, "_keys_held", held)
 
 
 def rows_of_the_first_segment(patch: Patch) -> None:
     """All segments write the same rows of the workspace."""
 
     def rows(self: sequence.Work, tensor: Value, width: int) -> Value:
-        number = convert.sext(self.token, to=I64) * convert.sext(self.arguments.num_segments, to=I64)
-        return self._rows(tensor, number, width)
+        return self._rows(tensor, self._first(), width)
 
     patch.setattr(sequence.Work, "rows_of_segment", rows)
 

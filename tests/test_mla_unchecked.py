@@ -48,7 +48,7 @@ def composition(request: pytest.FixtureRequest) -> Composition:
 
 
 def spec_of(composition: Composition, dtype: str = "bf16") -> MlaDecodeSpec:
-    return attrs.evolve(decode_spec(REQUEST.num_heads, schedule_for(composition.arch)), dtype=dtype, kv_dtype=dtype)
+    return attrs.evolve(decode_spec(schedule=schedule_for(composition.arch)), dtype=dtype, kv_dtype=dtype)
 
 
 def arguments_of(request: MlaRequest, scenario: str, **changed: list[int]) -> dict[str, Any]:
@@ -68,6 +68,9 @@ def arguments_of(request: MlaRequest, scenario: str, **changed: list[int]) -> di
         "block_table_stride": table.shape[1],
         "num_pages": request.num_pages,
         "total_q": request.total_q,
+        "max_seqlen_q": request.max_seqlen_q,
+        "num_heads": request.num_heads,
+        "heads_inverse": 0,
         "max_seqlen_k": request.max_seqlen_k,
         "part_out": np.zeros(0, np.float32),
         "part_ml": np.zeros(0, np.float32),

@@ -42,7 +42,9 @@ def plan():
     return kinfolk.dispatch(request, "gfx942")
 
 
-@pytest.mark.parametrize("name, value", [("num_heads", 24), ("num_heads", True), ("num_heads", 256), ("page_size", 0)])
+@pytest.mark.parametrize(
+    "name, value", [("rope_width", 24), ("key_read_ahead", True), ("idle_waves", 1), ("page_size", 0)]
+)
 def test_a_changed_spec_is_refused(plan, name, value):
     composition = compose("mla", "gfx942")
     spec = copy.copy(plan.launches[0].spec)

@@ -47,9 +47,9 @@ class OneCandidate:
 
 @pytest.fixture(scope="module")
 def scored():
-    """The default of the kernel for 128 heads, and what it scores."""
+    """The default of the kernel for waves with rows, and what it scores."""
     composition = OneCandidate()
-    instance = next(each for each in instances(composition, FLAVOR) if each.spec.num_heads == 128)
+    instance = next(each for each in instances(composition, FLAVOR) if not each.spec.idle_waves)
     return instance, score(composition, instance.spec, FLAVOR)
 
 
@@ -98,7 +98,7 @@ def test_a_score_that_fell_is_a_fault_from_a_share_on_that_goes_by_the_build(sco
 
 def test_scratch_and_an_instance_that_nobody_has_are_faults(scored):
     assert codes(entry(scored, parked_query_reads=0, value_read_ahead=4)) == ["schedules.refused"]
-    assert codes(attrs.evolve(entry(scored), instance={"num_heads": 17})) == ["schedules.stale"]
+    assert codes(attrs.evolve(entry(scored), instance={"idle_waves": 17})) == ["schedules.stale"]
     assert codes(attrs.evolve(entry(scored), schedule={"key_read_ahead": 4})) == ["schedules.refused"]
 
 
@@ -107,18 +107,19 @@ def test_a_plan_names_the_stored_schedule_and_says_where_there_is_none(scored):
     [space] = composition.candidate.schedules
     offered = composition.candidate.spec_space(composition.arch, FLAVOR)
     specs = [spec for spec in offered if isinstance(spec, space.spec)]
-    ahead = {spec.num_heads: spec.key_read_ahead for spec in specs}
-    assert ahead[128] == 4 and ahead[64] == 5
+    ahead = {spec.idle_waves: spec.key_read_ahead for spec in specs}
+    assert ahead == {False: 4, True: 5}
     assert [space.stored(spec, composition.arch, FLAVOR) is None for spec in specs].count(False) == 1
 
 
 def test_winners_are_written_beside_those_of_other_instances(monkeypatch, tmp_path, scored):
     monkeypatch.setattr("importlib.resources.files", lambda package: tmp_path)
-    other = attrs.evolve(entry(scored), instance={"num_heads": 16})
+    other = attrs.evolve(entry(scored), instance={"idle_waves": True})
     path = store(OneCandidate(other, entry(scored)), FLAVOR, [entry(scored, key_read_ahead=4)])
     assert path == tmp_path / "schedules" / "gfx942-llvm22.json"
     kept = json.loads(path.read_text())["entries"]
-    assert {(each["instance"]["num_heads"], each["schedule"]["key_read_ahead"]) for each in kept} == {(16, 5), (128, 4)}
+    found = {(each["instance"]["idle_waves"], each["schedule"]["key_read_ahead"]) for each in kept}
+    assert found == {(True, 5), (False, 4)}
 
 
 def test_an_unknown_family_is_a_refusal(tmp_path):

@@ -51,8 +51,8 @@ def artifact() -> Artifact:
 
 @pytest.fixture(scope="module")
 def wrong_binary(artifact: Artifact) -> Callable[..., Artifact]:
-    """Return a function that swaps in the object of 32 heads, with its digest or without."""
-    other: Plan = dispatch(attrs.evolve(REQUEST, num_heads=32), "gfx942")
+    """Return a function that swaps in the object of 64 heads, with its digest or without."""
+    other: Plan = dispatch(attrs.evolve(REQUEST, num_heads=64), "gfx942")
     wrong = compile_plan(other).kernels[0]
 
     def swapped(*, with_digest: bool) -> Artifact:

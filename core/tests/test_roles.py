@@ -75,6 +75,9 @@ STAGE = OpDef(
     lowering=lowered,
 )
 STAGE_VIEW = attrs.evolve(STAGE, name="toy.stage_view", meaning=MemoryAccess("view", "stage"))
+LANE = OpDef(
+    name="toy.lane", result=lambda *_: (I32,), meaning=LaneFunction(lambda m: m.lane_id()), lowering=lowered
+)
 WAIT = OpDef(
     name="toy.wait",
     attributes=(AttributeDef("outstanding", "int", default=0),),
@@ -93,6 +96,7 @@ GOOD = {
     "stage_16": STAGE,
     "stage_view_4": STAGE_VIEW,
     "stage_view_16": STAGE_VIEW,
+    "lane_again": LANE,
     "wait_staged": WAIT,
 }
 OPS = tuple(dict.fromkeys(GOOD.values()))
@@ -142,6 +146,8 @@ WRONG = {
     "stages nothing from a view to workgroup memory": ("stage_view_16", STAGE),
     "has no attribute offset or scope": ("stage_16", attrs.evolve(STAGE, attributes=STAGE.attributes[:1])),
     "gives i32, not nothing": ("stage_4", attrs.evolve(STAGE, result=lambda types, _: (I32,))),
+    "is no lane function of nothing": ("lane_again", PAIR),
+    "gives bf16 ": ("lane_again", attrs.evolve(LANE, result=lambda *_: (BF16,))),
     "waits for no staging": ("wait_staged", STAGE),
     "has no attribute outstanding": ("wait_staged", attrs.evolve(WAIT, attributes=())),
 }

@@ -46,7 +46,7 @@ REQUIRES = {
     "kinfolk-mla": ("kinfolk-core==0.1.0",),
 }
 EMITTER = "kinfolk_mla/decode/frame.py"
-OLD, NEW = "control.if_else(work.has_query, attend)", "control.if_else(work.has_query & (work.length >= 0), attend)"
+OLD, NEW = "control.if_else(work.has_rows, attend)", "control.if_else(work.has_rows & (work.length >= 0), attend)"
 SETTLE_SECONDS = 1.3  # a process trusts no source that is younger than a second before its start
 
 

@@ -119,6 +119,12 @@ def _stage(source: str, width: int) -> Role:
 _SPACES: Final[Mapping[str, Literal["view", "global"]]] = {"view": "view", "pointer": "global"}
 
 
+def _lane_fault(op: OpDef) -> str:
+    if not isinstance(op.meaning, LaneFunction) or op.operands:
+        return "is no lane function of nothing"
+    return "" if (results := _result(op)) == (I32,) else f"gives {', '.join(map(str, results))}"
+
+
 def _wait_fault(op: OpDef) -> str:
     if not isinstance(op.meaning, MemoryAccess) or op.meaning != MemoryAccess("workgroup", "wait"):
         return "waits for no staging"
@@ -135,6 +141,9 @@ ROLES: Final[Mapping[str, Role]] = {
     "stage_16": _stage("pointer", 16),
     "stage_view_4": _stage("view", 4),
     "stage_view_16": _stage("view", 16),
+    "lane_again": Role(
+        "lane_again", "the lane's number in its wave as an i32, computed here and not kept from earlier", _lane_fault
+    ),
     "wait_staged": Role("wait_staged", "the wave waits until all but its latest stagings have arrived", _wait_fault),
 }
 """The roles that can be asked for. One op may have several: an op that stages 4 or 16 bytes has both roles."""

@@ -28,7 +28,7 @@ def atoms(*types: str, k: int = 16, sizes: Sequence[int] = (16,)) -> MatrixCatal
 
 def arch(*, roles: Iterable[str] = (), **changes: Any) -> Arch:
     """Return the arch with some of its parts changed, and with an op in each of some roles."""
-    grid = {"max_grid_y": 65535, "max_grid_z": 65535, "max_workgroup_size": 1024}
+    grid = {"max_grid_x": 2**31 - 1, "max_grid_y": 65535, "max_grid_z": 65535, "max_workgroup_size": 1024}
     facts = {"compute_units": 304, "lds_bytes": 65536, "simds_per_cu": 4, "vgprs_per_simd": 512, **grid}
     parts = {"name": "toy", "target_ids": ("toy",), "wave_size": 64, "facts": facts, "matrix": atoms("bf16", "f16")}
     made = Arch(**(parts | {"lower_kernel": None, "read_usage": None} | changes))

@@ -18,10 +18,10 @@ from kinfolk_mla.combine.plan import combine_spec
 from kinfolk_mla.combine.spec import MlaCombineSpec
 from kinfolk_mla.decode import limits as decode_limits
 from kinfolk_mla.decode.candidate import DECODE
-from kinfolk_mla.decode.limits import CAPABILITY, HEADS, workgroup_bytes
+from kinfolk_mla.decode.limits import CAPABILITY, MOST_HEADS, MOST_QUERIES, workgroup_bytes
 from kinfolk_mla.decode.plan import SCHEDULES, decode_plan, decode_spec, decode_specs, schedule_for
 from kinfolk_mla.plugin import kinfolk_gate_resources, kinfolk_validate_spec
-from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec
+from kinfolk_mla.spec import INVERSE_BITS, MlaDecodeSpec, MlaNarrowDecodeSpec
 
 SPEC_LIMITS = decode_limits.SPEC_LIMITS[MlaDecodeSpec]
 NARROW_LIMITS = decode_limits.SPEC_LIMITS[MlaNarrowDecodeSpec]
@@ -30,8 +30,9 @@ request = asking(num_heads=128, num_seqs=3, max_seqlen_k=777)
 
 EDGES = {
     "absorbed_query": (True, False),
-    "max_seqlen_q": (1, 2),
-    "num_heads": (128, 24),
+    "max_seqlen_q": (2**20, 2**20 + 1),
+    "total_q": (2**31 - 1, 2**31),
+    "num_heads": (1024, 1025),
     "kv_lora_rank": (512, 256),
     "rope_dim": (64, 32),
     "page_size": (16, 48),
@@ -57,6 +58,10 @@ def test_every_limit_has_an_edge_here():
 def test_each_limit_is_enforced_on_both_sides_and_says_so(name):
     good, bad = EDGES[name]
     others = {"num_pages": 147, "kv_dtype": "bf16"} | ({"total_q": 1} if name == "num_seqs" else {})
+    if name == "max_seqlen_q":
+        others |= {"total_q": bad}
+    if name == "total_q":
+        others |= {"num_seqs": 2**12, "max_seqlen_q": 2**20, "num_pages": 2**20}
     assert DECODE.unmet(CAPABILITY, request(**(others | {name: good})), having("ocp")) == ()
     [refusal] = DECODE.unmet(CAPABILITY, request(**(others | {name: bad})), having("ocp"))
     assert (refusal.code, refusal.field, refusal.value) == (f"mla.decode.{name}", name, bad)
@@ -64,16 +69,50 @@ def test_each_limit_is_enforced_on_both_sides_and_says_so(name):
     assert refusal.remedy.endswith(".") and refusal.because
 
 
-@pytest.mark.parametrize(
-    "heads, below, above", [(1, 16, 32), (24, 16, 32), (100, 96, 112), (127, 112, 128), (200, 112, 128)]
-)
-def test_other_head_counts_are_told_the_nearest(heads, below, above):
+@pytest.mark.parametrize("heads", [1, 8, 12, 16, 24, 32, 48, 64, 96, 100, 127, 128, *range(16, 257, 16)])
+def test_any_number_of_heads_is_served(heads):
+    assert DECODE.unmet(CAPABILITY, request(num_heads=heads), arch()) == ()
+
+
+@pytest.mark.parametrize("heads", [1025, 2048])
+def test_more_heads_than_run_are_told_how_many_do(heads):
     [refusal] = DECODE.unmet(CAPABILITY, request(num_heads=heads), arch())
-    assert f" {below} and {above}:" in refusal.remedy
+    assert f" {MOST_HEADS}" in refusal.remedy and refusal.kind == "cannot"
+
+
+@pytest.mark.parametrize("heads, grid, most", [(16, 2**31 - 1, MOST_QUERIES), (128, 2**16, 512), (100, 1000, 10)])
+def test_rows_are_an_axis_of_the_grid(heads, grid, most):
+    """Of the kernel that combines segments, one workgroup a row."""
+    small = arch(facts=dict(arch().facts) | {"max_grid_x": grid})
+    assert DECODE.unmet(CAPABILITY, request(num_heads=heads, max_seqlen_q=most, total_q=most), small) == ()
+    [refusal] = DECODE.unmet(CAPABILITY, request(num_heads=heads, max_seqlen_q=most + 1, total_q=most + 1), small)
+    assert refusal.field == "max_seqlen_q" and f" {most} tokens" in refusal.remedy
+
+
+def test_no_request_is_too_large_to_be_judged():
+    huge = request(num_heads=2**62, num_seqs=1, max_seqlen_q=2**62, total_q=2**62, num_pages=1)
+    fields = [refusal.field for refusal in DECODE.unmet(CAPABILITY, huge, arch())]
+    assert fields == ["num_heads", "max_seqlen_q", "total_q"]
+
+
+@pytest.mark.parametrize(
+    "heads, tokens, idle",
+    [
+        *((heads, 1, True) for heads in (1, 8, 16, 32, 48, 80, 96, 112)),
+        *((heads, 1, False) for heads in (49, 64, 120, 128, 256)),
+        (16, 4, False),
+        (16, 3, True),
+        (12, 8, True),  # 96 rows: two of eight waves have none
+        (20, 1001, False),  # 20,020: three of 1,252
+    ],
+)
+def test_waves_without_rows_pass_where_they_are_many(heads, tokens, idle):
+    asked = request(num_heads=heads, max_seqlen_q=tokens, total_q=tokens + 2)
+    assert decode_plan(asked, arch()).launches[0].spec.idle_waves is idle
 
 
 def test_all_limits_that_do_not_hold_are_told():
-    wrong = request(num_heads=24, page_size=48, dtype="f16")
+    wrong = request(num_heads=2000, page_size=48, dtype="f16")
     fields = [refusal.field for refusal in DECODE.unmet(CAPABILITY, wrong, arch())]
     assert fields == ["num_heads", "page_size", "dtype", "kv_dtype"]
 
@@ -113,7 +152,7 @@ SPEC_EDGES = {
 @pytest.mark.parametrize("count, taken", [(18, True), (19, False)])
 def test_no_more_reads_are_parked_than_a_lane_makes_of_a_key_row(count, taken):
     """64 lanes share 16 heads: four lanes a row of 576 elements, 8 in a read of 16 bytes."""
-    spec = attrs.evolve(decode_spec(128), parked_query_reads=count, workgroups_per_cu=1)
+    spec = attrs.evolve(decode_spec(), parked_query_reads=count, workgroups_per_cu=1)
     found = unmet(SPEC_LIMITS, spec, arch(facts=dict(arch().facts) | {"lds_bytes": 1 << 20}), "p")
     assert [refusal.field for refusal in found] == ([] if taken else ["parked_query_reads"])
 
@@ -121,7 +160,7 @@ def test_no_more_reads_are_parked_than_a_lane_makes_of_a_key_row(count, taken):
 @pytest.mark.parametrize("name", SPEC_EDGES)
 def test_each_limit_of_a_spec_has_two_sides(name):
     good, bad = SPEC_EDGES[name]
-    spec = decode_spec(128)
+    spec = decode_spec()
 
     def unmet_with(value):
         also = {"kv_dtype": value} if name == "dtype" else {}
@@ -143,14 +182,14 @@ def test_each_limit_of_a_spec_has_two_sides(name):
     ],
 )
 def test_an_arch_without_the_atom_of_a_type_is_refused(matrix, dtype, missing):
-    found = unmet(SPEC_LIMITS, attrs.evolve(decode_spec(16), dtype=dtype, kv_dtype=dtype), arch(matrix=matrix), "p")
+    found = unmet(SPEC_LIMITS, attrs.evolve(decode_spec(), dtype=dtype, kv_dtype=dtype), arch(matrix=matrix), "p")
     assert [(refusal.code, refusal.kind) for refusal in found] == [("mla.decode.spec.atom", "cannot")] * missing
     assert all(f"matrix.16x16x16.{dtype}.{dtype}.f32" in str(refusal) for refusal in found)
 
 
 def test_an_arch_of_other_waves_is_refused_for_that():
     other = arch(wave_size=32)
-    found = unmet(SPEC_LIMITS, decode_spec(16), other, "p")
+    found = unmet(SPEC_LIMITS, decode_spec(), other, "p")
     assert [refusal.code for refusal in found] == ["mla.decode.spec.wave_size"]
     assert "64" in found[0].limit
 
@@ -168,10 +207,8 @@ def test_an_arch_of_narrow_waves_and_atoms_is_served_by_specs_of_their_own():
     narrow = narrow_arch()
     *space, last = decode_specs(narrow, "llvm22")
     assert kinfolk_validate_spec(last, narrow) == ()
-    assert {type(spec) for spec in space} == {MlaNarrowDecodeSpec} and [spec.num_heads for spec in space] == [
-        *HEADS,
-        *HEADS,
-    ]
+    assert {type(spec) for spec in space} == {MlaNarrowDecodeSpec}
+    assert [spec.idle_waves for spec in space] == [False, True, False, True]
     assert all(unmet(NARROW_LIMITS, spec, narrow, "p") == () for spec in space)
     assert not set(space) & set(decode_specs(arch(), "llvm22"))
     codes = [refusal.code for refusal in unmet(NARROW_LIMITS, space[0], arch(), "p")]
@@ -192,7 +229,7 @@ def test_an_arch_of_narrow_waves_and_atoms_is_served_by_specs_of_their_own():
 def test_an_arch_that_has_one_of_the_two_alone_is_refused_for_the_other(changes, codes):
     half = narrow_arch(**changes)
     [kind] = {type(spec) for spec in decode_specs(half, "llvm22")} - {MlaCombineSpec}
-    refusals = unmet(decode_limits.SPEC_LIMITS[kind], decode_spec(16, kind=kind), half, "p")
+    refusals = unmet(decode_limits.SPEC_LIMITS[kind], decode_spec(kind=kind), half, "p")
     assert kind is MlaDecodeSpec
     assert [refusal.code.removeprefix("mla.decode.spec.") for refusal in refusals] == codes
 
@@ -205,17 +242,17 @@ def test_what_a_spec_must_meet_is_data(limit):
 
 
 def test_the_declared_workgroup_memory_fits_twice_with_the_default_schedule():
-    needed = workgroup_bytes().integer(Scope(request=decode_spec(128), arch=arch()))
+    needed = workgroup_bytes().integer(Scope(request=decode_spec(), arch=arch()))
     assert needed == 16 * (512 + 64 + 8) * 2 + 3 * 256 * 16
     small = arch(facts=dict(arch().facts) | {"lds_bytes": 2 * needed - 1})
-    assert unmet(SPEC_LIMITS, decode_spec(128), small, "p")
+    assert unmet(SPEC_LIMITS, decode_spec(), small, "p")
 
 
 def test_the_space_is_finite_and_each_spec_in_it_is_valid():
     *space, last = decode_specs(arch(), "llvm22")
     assert last == combine_spec() and kinfolk_validate_spec(last, arch()) == ()
-    assert [spec.num_heads for spec in space] == [*HEADS, *HEADS]
-    assert len({spec.identity() for spec in space}) == len(space) == 16
+    assert [spec.idle_waves for spec in space] == [False, True, False, True]
+    assert len({spec.identity() for spec in space}) == len(space) == 4
     assert all(unmet(SPEC_LIMITS, spec, arch(), "p") == () for spec in space)
 
 
@@ -242,9 +279,28 @@ def test_the_plan_binds_what_the_kernel_takes_and_checks_its_indices():
     assert [type(content) for content in plan.contents] == [Offsets, Offsets, PageIds]
 
 
-@pytest.mark.parametrize("causal, count", [(True, 0), (False, 1)])
-def test_a_mask_that_changes_nothing_is_noted(causal, count):
-    assert len(DECODE.notes_for(request(causal=causal), arch())) == count
+@pytest.mark.parametrize("causal, tokens, count", [(True, 1, 0), (False, 1, 1), (False, 2, 0)])
+def test_a_mask_that_changes_nothing_is_noted(causal, tokens, count):
+    assert len(DECODE.notes_for(request(causal=causal, max_seqlen_q=tokens), arch())) == count
+
+
+@pytest.mark.parametrize("heads", [1, 3, 12, 127, 1000, 1023, 1024])
+def test_the_fraction_that_finds_a_token_is_exact(heads):
+    """For every place of a workgroup's first row in a token, and every row; with one bit less it is not."""
+    places = np.arange(heads)[:, None] + np.arange(128)[None, :]
+    inverse = -(-(2**INVERSE_BITS) // heads)
+    assert (places * inverse < 2**32).all()
+    assert (places * inverse >> INVERSE_BITS == places // heads).all()
+
+
+def test_a_fraction_of_fewer_bits_is_not_exact():
+    """Negative control."""
+    bits = INVERSE_BITS - 4
+    wrong = 0
+    for heads in range(900, 1025):
+        places = np.arange(heads + 127)
+        wrong += int((places * -(-(2**bits) // heads) >> bits != places // heads).sum())
+    assert wrong
 
 
 def usage(**figures):
@@ -252,7 +308,7 @@ def usage(**figures):
 
 
 def test_a_kernel_must_fit_as_often_as_its_schedule_counts_on():
-    spec = decode_spec(128)
+    spec = decode_spec()
     assert kinfolk_gate_resources(usage(workgroups_per_cu=2), spec, arch()) == ()
     [refusal] = kinfolk_gate_resources(usage(workgroups_per_cu=1), spec, arch())
     assert (refusal.code, refusal.value) == ("mla.decode.resources.workgroups_per_cu", 1)
@@ -263,7 +319,7 @@ def test_a_kernel_must_fit_as_often_as_its_schedule_counts_on():
 
 @pytest.mark.parametrize("workgroups, share", [(1, 512), (2, 256), (3, 170)])
 def test_a_wave_keeps_to_its_share_of_the_registers(workgroups, share):
-    spec = attrs.evolve(decode_spec(128), workgroups_per_cu=workgroups)
+    spec = attrs.evolve(decode_spec(), workgroups_per_cu=workgroups)
     for vgpr, agpr in ((share, 0), (share - 8, 8)):
         assert kinfolk_gate_resources(usage(vgpr=vgpr, agpr=agpr), spec, arch()) == ()
         [refusal] = kinfolk_gate_resources(usage(vgpr=vgpr, agpr=agpr + 1), spec, arch())
@@ -274,6 +330,6 @@ def test_the_schedule_follows_from_what_an_arch_declares():
     plain, reading = arch(), arch(name="other", roles=["transpose_read_16"])
     schedules = [schedule for _, schedule in SCHEDULES]
     assert [schedule_for(each) for each in (reading, plain)] == schedules
-    assert decode_plan(request(), reading).launches[0].spec == decode_spec(128, schedules[0])
-    assert decode_plan(request(), plain).launches[0].spec == decode_spec(128)
+    assert decode_plan(request(), reading).launches[0].spec == decode_spec(False, schedules[0])
+    assert decode_plan(request(), plain).launches[0].spec == decode_spec()
     assert set(decode_specs(reading, "llvm22")) & set(decode_specs(plain, "llvm22")) == {combine_spec()}

@@ -177,6 +177,6 @@ def test_a_large_batch_stays_cheap():
     assert set(lengths[LONG_SEQUENCES:]) == {16}
 
 
-@pytest.mark.parametrize("other", [{"absorbed_query": False}, {"max_seqlen_q": 2}])
+@pytest.mark.parametrize("other", [{"absorbed_query": False}])
 def test_requests_of_other_kernels_have_none(other):
     assert decode_scenarios(attrs.evolve(request(), **other)) == ()

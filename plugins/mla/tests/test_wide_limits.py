@@ -62,9 +62,7 @@ def test_direct_staging_needs_each_of_its_ops(name, role):
 
 
 @pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize(
-    "change", [{"latent_width": 528}, {"rope_width": 80}, {"page_size": 8}, {"dtype": "f32"}, {"num_heads": 32}]
-)
+@pytest.mark.parametrize("change", [{"latent_width": 528}, {"rope_width": 80}, {"page_size": 8}, {"dtype": "f32"}])
 def test_a_spec_of_another_shape_is_refused(name, change):
     [field] = change
     also = {"kv_dtype": change["dtype"]} if field == "dtype" else {}
@@ -92,7 +90,7 @@ def test_an_arch_with_the_other_atoms_alone_is_refused(name):
 def test_limits_are_data_and_short(name):
     bare = arch(matrix=atoms("bf16", k=4), facts={**arch().facts, "lds_bytes": 1, "vgprs_per_simd": 1})
     late = {"units_after_barrier": 32, "value_read_ahead": 8}
-    wrong = attrs.evolve(SPECS[name], latent_width=528, rope_width=80, page_size=8, dtype="f32", num_heads=32, **late)
+    wrong = attrs.evolve(SPECS[name], latent_width=528, rope_width=80, page_size=8, dtype="f32", **late)
     found = unmet(limits.spec_limits(wrong), wrong, bare, "p")
     assert len(found) == len(limits.spec_limits(wrong)) - 2, "all but the size of a wave, and the atom of no such type"
     for refusal in found:
@@ -102,17 +100,41 @@ def test_limits_are_data_and_short(name):
         assert from_json(limit.condition.to_json()) == limit.condition
 
 
-@pytest.mark.parametrize("heads, candidate", [(128, plan.PIPELINED), (64, plan.GROUPED)])
-def test_a_request_is_taken_with_just_so_many_heads(heads, candidate):
-    request = asking(num_heads=heads, num_seqs=3, max_seqlen_k=777)
-    assert candidate.unmet(candidate.capability, request(), arch()) == ()
-    for other in (heads - 16, heads + 16):
-        [refusal] = candidate.unmet(candidate.capability, request(num_heads=other), arch())
-        assert (refusal.code, refusal.limit) == (f"{candidate.name}.num_heads", str(heads))
+@pytest.mark.parametrize("candidate", [plan.PIPELINED, plan.GROUPED])
+def test_a_request_is_taken_with_any_rows_and_keys_that_are_counted(candidate):
+    request = asking(num_heads=64, num_seqs=3, max_seqlen_k=777)
+    for heads, tokens in ((1, 1), (12, 1), (64, 1), (128, 1), (1024, 1), (16, 8), (128, 4096)):
+        asked = request(num_heads=heads, max_seqlen_q=tokens, total_q=tokens + 2)
+        assert candidate.unmet(candidate.capability, asked, arch()) == ()
+    [refusal] = candidate.unmet(candidate.capability, request(num_heads=1025), arch())
+    assert (refusal.code, refusal.kind) == (f"{candidate.name}.num_heads", "cannot")
     longest = 2**31 - 9 * 16
     assert candidate.unmet(candidate.capability, request(max_seqlen_k=longest), arch()) == ()
     [refusal] = candidate.unmet(candidate.capability, request(max_seqlen_k=longest + 1), arch())
     assert refusal.field == "max_seqlen_k"
+
+
+@pytest.mark.parametrize(
+    "heads, tokens, slower",
+    [
+        *((heads, 1, {"pipelined", "grouped"}) for heads in (1, 8, 16, 32)),
+        *((heads, 1, {"pipelined"}) for heads in (33, 48, 64, 129, 192)),
+        *((heads, 1, set()) for heads in (65, 96, 128, 193, 256)),
+        (16, 2, {"pipelined", "grouped"}),
+        (16, 3, {"pipelined"}),
+        (16, 5, set()),
+        (64, 3, {"pipelined"}),
+        (64, 4, set()),
+        (64, 13, {"pipelined"}),
+        (64, 15, set()),
+    ],
+)
+def test_what_is_slower_is_said_and_is_no_refusal(heads, tokens, slower):
+    """By rows: half a workgroup and more without any is slower than the kernel of half as many."""
+    asked = asking(num_heads=heads, num_seqs=3, max_seqlen_k=777)(max_seqlen_q=tokens, total_q=tokens + 2)
+    notes = {each.name: each.notes_for(asked, arch()) for each in (plan.PIPELINED, plan.GROUPED)}
+    found = {name.removeprefix("mla.") for name, said in notes.items() if any(note.slower for note in said)}
+    assert found == slower
 
 
 @pytest.mark.parametrize(

@@ -163,4 +163,5 @@ ROLES: Final[Mapping[str, OpDef]] = {
     "stage_view_4": STAGE_VIEW,
     "stage_view_16": STAGE_VIEW,
     "wait_staged": WAIT_STAGED,
+    "lane_again": ops.LANE_AGAIN,
 }

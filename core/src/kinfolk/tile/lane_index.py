@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinfolk.ir.ops import lanes
+from kinfolk.ir.builder import op_in_role
+from kinfolk.ir.ops import control, lanes
 from kinfolk.ir.value import Value
 from kinfolk.tile.layout import LayoutMismatch, Table
+
+
+def lane_again() -> Value:
+    """Return the lane's number for a late or rare use: what follows from it is computed here and takes no register
+    before, nor does the number itself where the arch has an op for that.
+    """
+    op = op_in_role("lane_again")
+    return control.opaque(lanes.lane_id()) if op is None else op()
 
 
 def lane_index(table: Table, lane: Value | None = None) -> Value:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import Scenario, SparseArray, numpy_dtype
+from kinfolk_mla.scenarios import spread_queries
 
 if TYPE_CHECKING:
     from kinfolk_mla.request import MlaRequest
@@ -65,7 +66,7 @@ class Batch:
 
 def address_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
     """Return the scenarios of a decode request that are about addresses; none where no sequence has a query."""
-    if request.max_seqlen_q != 1 or not request.absorbed_query:
+    if not request.max_seqlen_q or not request.absorbed_query:
         return ()
     small, large = _pages_of(request, 2 * GIB), _pages_of(request, 5 * GIB)
     ids = min(max(ID_EDGES) + 1, _pages_of(request, LARGEST))
@@ -116,7 +117,13 @@ def _scenario(
     unused = (0, page - 1, min(1, page - 1), page // 2)
     lengths = [max(0, count * page - rest) for count, rest in zip(slots, unused, strict=True)] + [0]
     width = WIDEST if name == "address_table" else max(slots) + dead_slots
-    asked = attrs.evolve(request, num_seqs=SEQUENCES, total_q=SEQUENCES, max_seqlen_k=max(lengths), num_pages=num_pages)
+    asked = attrs.evolve(
+        request,
+        num_seqs=SEQUENCES,
+        total_q=request.max_seqlen_q + SEQUENCES - 1,
+        max_seqlen_k=max(lengths),
+        num_pages=num_pages,
+    )
     sparse = frozenset(("c_kv", "k_rope", "block_table") if name == "address_table" else ("c_kv", "k_rope"))
 
     def build(generator: np.random.Generator) -> dict[str, Any]:
@@ -154,7 +161,7 @@ def _drawn(
             name: SparseArray(shape=(request.num_pages, request.page_size, columns), dtype=dtype, held=held[name])
             for name, columns in (("c_kv", latent), ("k_rope", request.rope_dim))
         },
-        "cu_seqlens_q": np.arange(request.num_seqs + 1, dtype=np.int32),
+        "cu_seqlens_q": np.cumsum([0, *spread_queries(request)]).astype(np.int32),
         "cu_seqlens_k": np.cumsum([0, *lengths]).astype(np.int32),
     }
 

@@ -95,9 +95,9 @@ def _length(request: MlaRequest, inputs: Mapping[str, Array], sequence: int) -> 
 
 
 def _tokens(request: MlaRequest, inputs: Mapping[str, Array], sequence: int) -> range:
-    """Return the rows of a sequence's queries, as far as there are such rows."""
+    """Return the rows of a sequence's queries: none where its offsets name rows that there are not."""
     first, last = (int(offset) for offset in inputs["cu_seqlens_q"][sequence : sequence + 2])
-    return range(max(first, 0), min(last, request.total_q))
+    return range(first, min(last, first + request.max_seqlen_q)) if 0 <= first < last <= request.total_q else range(0)
 
 
 def useful_flops(request: MlaRequest, inputs: Mapping[str, Array]) -> int:

@@ -6,7 +6,7 @@ past a sequence's pages are -1. The table is a slice of a wider one, so that its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -68,8 +68,8 @@ def _spare(table: Array, pages: Sequence[int], num_pages: int) -> None:
 
 
 def decode_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
-    """Return the scenarios of a decode request; none where a sequence may have several queries or the query is raw."""
-    if request.max_seqlen_q > 1 or not request.absorbed_query:
+    """Return the scenarios of a request of absorbed queries; none of another."""
+    if not request.absorbed_query:
         return ()
     longest, page = request.max_seqlen_k, request.page_size
     ragged = (longest, longest // 2 + 1, longest // 3, 1, page + 1, 0)
@@ -93,7 +93,34 @@ def decode_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
         _scenario(request, "peaked", "nearly all weight on one key", SHORT, _peaked),
         _scenario(request, "one_sign", "values of one sign a column, weights of many sizes", ragged, _one_sign),
         _scenario(request, "bad_pages", "page ids of -1, num_pages and more in slots in use", SHORT, spoil=misnamed),
+        *_several_queries(request),
     )
+
+
+def _several_queries(request: MlaRequest) -> Iterator[Scenario]:
+    """Yield the scenario of a batch in which sequences differ in their queries; none where each has at most one."""
+    if request.max_seqlen_q < 2:
+        return
+    most, page = request.max_seqlen_q, request.page_size
+    batch = ((most, 37), (19, 19), (20, 12), (1, 70), (2, 0), (0, 9), (2, 2), (9, 6 * page), (most, most + page - 1))
+    queries = [min(count, most) for count, _ in batch]
+    lengths = [min(length, request.max_seqlen_k) for _, length in batch]
+    pages = sum(-(-length // page) for length in lengths)
+    own = attrs.evolve(
+        request,
+        num_seqs=len(batch),
+        total_q=sum(queries),
+        max_seqlen_k=max(lengths),
+        num_pages=max(pages + 1, min(request.num_pages, 2 * pages)),
+    )
+    about = "prefixes, one query, none, as many queries as keys, more, and no keys"
+    for name, change in (("queries", _nothing), ("queries_peaked", _peaked)):
+        yield Scenario(
+            name=name,
+            about=about,
+            request=own,
+            build=lambda generator, change=change: drawn_inputs(own, generator, lengths, queries, change),
+        )
 
 
 def mutation_requests() -> tuple[MlaRequest, ...]:
@@ -147,17 +174,25 @@ def _scenario(
     idle_first: bool = False,
 ) -> Scenario:
     def build(generator: np.random.Generator) -> dict[str, Array]:
-        with_query, without = [True] * request.total_q, [False] * (request.num_seqs - request.total_q)
-        has_query = without + with_query if idle_first else with_query + without
-        return drawn_inputs(request, generator, fitted_lengths(request, lengths), has_query, change, spoil)
+        queries = spread_queries(request)
+        queries = queries[::-1] if idle_first else queries
+        return drawn_inputs(request, generator, fitted_lengths(request, lengths), queries, change, spoil)
 
     return Scenario(name=name, about=about, request=request, build=build)
+
+
+def spread_queries(request: MlaRequest) -> tuple[int, ...]:
+    """Return how many queries each sequence has: the first the most, the others an even share of what is left."""
+    first, others = request.max_seqlen_q, request.num_seqs - 1
+    left = request.total_q - first
+    return (first, *(left // others + (number < left % others) for number in range(others)))
 
 
 def _without_query(request: MlaRequest) -> MlaRequest:
     """Return the request with at least one sequence that has no query."""
     sequences = max(2, request.num_seqs)
-    return attrs.evolve(request, num_seqs=sequences, total_q=min(request.total_q, sequences - 1))
+    most = request.max_seqlen_q
+    return attrs.evolve(request, num_seqs=sequences, total_q=min(request.total_q, max(most, sequences - 1)))
 
 
 def fitted_lengths(request: MlaRequest, wanted: Sequence[int]) -> tuple[int, ...]:
@@ -176,7 +211,7 @@ def drawn_inputs(
     request: MlaRequest,
     generator: np.random.Generator,
     lengths: Sequence[int],
-    has_query: Sequence[bool],
+    queries: Sequence[int],
     change: Change = _nothing,
     spoil: Spoil = _spare,
 ) -> dict[str, Array]:
@@ -187,7 +222,7 @@ def drawn_inputs(
     change(rows)
     return {
         "qa": rows.query.astype(numpy_dtype(request.dtype)),
-        **paged(request, generator, has_query, rows.keys, spoil),
+        **paged(request, generator, queries, rows.keys, spoil),
     }
 
 
@@ -249,7 +284,7 @@ def _steep(request: MlaRequest) -> MlaRequest:
         request,
         scale=STEEP / request.k_scale,
         num_seqs=CLIMBERS,
-        total_q=CLIMBERS * request.max_seqlen_q,
+        total_q=request.max_seqlen_q + (CLIMBERS - 1) * min(request.max_seqlen_q, 1),
         num_pages=max(request.num_pages, pages),
     )
 

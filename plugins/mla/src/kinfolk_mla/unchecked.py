@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from kinfolk.check import Scenario
-from kinfolk_mla.scenarios import drawn_inputs, fitted_lengths
+from kinfolk_mla.scenarios import drawn_inputs, fitted_lengths, spread_queries
 
 if TYPE_CHECKING:
     from kinfolk_mla.request import MlaRequest
@@ -21,10 +21,11 @@ _FALLING: Final = (40, -(2**31), _LAST, 5)
 
 def unchecked_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
     """Return the scenarios of a decode request whose offsets no caller may pass; none where no sequence has a query."""
-    if request.max_seqlen_q != 1 or not request.absorbed_query:
+    most = request.max_seqlen_q
+    if not most or not request.absorbed_query:
         return ()
-    falling = attrs.evolve(request, num_seqs=len(_FALLING), total_q=len(_FALLING))
-    stray = attrs.evolve(request, num_seqs=3, total_q=2)
+    falling = attrs.evolve(request, num_seqs=len(_FALLING), total_q=most + len(_FALLING) - 1)
+    stray = attrs.evolve(request, num_seqs=3, total_q=most + 1)
     return (
         _scenario(falling, "falling_offsets", "offsets of keys that fall, or that 32 bits do not subtract", _fall),
         _scenario(stray, "stray_query", "a sequence whose query is a row past the last", _stray),
@@ -34,8 +35,7 @@ def unchecked_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
 def _scenario(request: MlaRequest, name: str, about: str, spoil: Any) -> Scenario:
     def build(generator: np.random.Generator) -> Mapping[str, Any]:
         lengths = fitted_lengths(request, (20,))
-        has_query = [index < request.total_q for index in range(request.num_seqs)]
-        return spoil(drawn_inputs(request, generator, lengths, has_query), lengths)
+        return spoil(drawn_inputs(request, generator, lengths, spread_queries(request)), lengths)
 
     return Scenario(name=name, about=about, request=request, build=build)
 
@@ -45,4 +45,6 @@ def _fall(inputs: dict[str, Any], lengths: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _stray(inputs: dict[str, Any], lengths: tuple[int, ...]) -> dict[str, Any]:
-    return inputs | {"cu_seqlens_q": np.arange(len(lengths) + 1, dtype=np.int32)}
+    offsets = inputs["cu_seqlens_q"].copy()
+    offsets[-1] += 1
+    return inputs | {"cu_seqlens_q": offsets}

@@ -13,13 +13,13 @@ import attrs
 
 from kinfolk.ir import build_kernel
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory, vector
-from kinfolk.ir.types import F32, I32, I64, SCALARS
+from kinfolk.ir.ops import arithmetic, control, lanes, memory, vector
+from kinfolk.ir.types import F32, I32, SCALARS
 from kinfolk.ir.value import Kernel, Value
 from kinfolk.tile.narrow import narrow
 from kinfolk.tile.reduction import across_lanes
 from kinfolk.tile.softmax import LOWEST, OnlineSoftmax, RowState
-from kinfolk_mla.decode.sequence import offsets_of, query_exists
+from kinfolk_mla.decode.sequence import queries_of, wide
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -27,17 +27,19 @@ if TYPE_CHECKING:
 
 
 def emit_combine(spec: MlaCombineSpec, arch: Arch) -> Kernel:
-    """Build the kernel of `spec`: a workgroup per head and sequence."""
+    """Build the kernel of `spec`: a workgroup per row and sequence."""
 
     def body(*parameters: Value) -> None:
         arguments = Arguments(*parameters)
-        token, next_token = offsets_of(arguments.cu_seqlens_q, lanes.block_id(axis=1))
+        sequence = lanes.block_id(axis=1)
+        token, queries = queries_of(arguments.cu_seqlens_q, sequence, arguments.total_q, arguments.max_seqlen_q)
+        row = lanes.block_id(axis=0, below=spec.most_queries * spec.most_heads)
 
         def combine() -> tuple[()]:
-            Combine.of(spec, arguments, token, arch.wave_size).run()
+            Combine.of(spec, arguments, wide(token) * wide(arguments.num_heads) + wide(row), arch.wave_size).run()
             return ()
 
-        control.if_else(query_exists(token, next_token, arguments.total_q), combine)
+        control.if_else(row < queries * arguments.num_heads, combine)
 
     return build_kernel(spec.symbol(), spec.parameters(), arch=arch, block=spec.threads, body=body)
 
@@ -54,41 +56,41 @@ class Arguments:
     scale: Value
     k_scale: Value
     total_q: Value
+    max_seqlen_q: Value
     num_heads: Value
     num_segments: Value
 
 
 @attrs.frozen(eq=False)
 class Combine:
-    """One row: head `head` of query `token`, of which this lane has the columns from `column` on.
+    """One row, number `row` of all (i64), of which this lane has the columns from `column` on.
 
-    `part_out` and `part_ml` are where the token's segments begin.
+    A segment has `rows` rows (i64); `part_out` and `part_ml` are where the first segment has this one.
     """
 
     spec: MlaCombineSpec
     arguments: Arguments
     softmax: OnlineSoftmax
     wave_size: int
-    token: Value
-    head: Value
+    row: Value
+    rows: Value
     column: Value
     part_out: Value
     part_ml: Value
 
     @classmethod
-    def of(cls, spec: MlaCombineSpec, arguments: Arguments, token: Value, wave_size: int) -> Combine:
-        """Find the row and this lane's columns."""
-        rows = _wide(token) * _wide(arguments.num_segments) * _wide(arguments.num_heads)
+    def of(cls, spec: MlaCombineSpec, arguments: Arguments, row: Value, wave_size: int) -> Combine:
+        """Find this lane's columns of a row."""
         return cls(
             spec=spec,
             arguments=arguments,
             softmax=OnlineSoftmax.of(arguments.scale, (), unit=arguments.k_scale),
             wave_size=wave_size,
-            token=token,
-            head=lanes.block_id(axis=0, below=spec.most_heads),
+            row=row,
+            rows=wide(arguments.total_q) * wide(arguments.num_heads),
             column=lanes.thread_id() * spec.columns_per_lane,
-            part_out=memory.offset(arguments.part_out, rows * spec.latent_width),
-            part_ml=memory.offset(arguments.part_ml, rows * 2),
+            part_out=memory.offset(arguments.part_out, row * spec.latent_width),
+            part_ml=memory.offset(arguments.part_ml, row * 2),
         )
 
     def run(self) -> None:
@@ -147,13 +149,9 @@ class Combine:
         maximum, weight = self._pair(segment, invariant=True)
         return segment, maximum, arithmetic.select(number > last, constant(0.0, F32), weight)
 
-    def _row(self, segment: Value) -> Value:
-        """Return the number of a segment's row among those of the token (i64)."""
-        return _wide(segment * self.arguments.num_heads + self.head)
-
     def _pair(self, segment: Value, *, invariant: bool) -> tuple[Value, Value]:
         """Return a segment's maximum and sum."""
-        pointer = memory.offset(self.part_ml, self._row(segment) * 2)
+        pointer = memory.offset(self.part_ml, wide(segment) * self.rows * 2)
         pair = memory.load(pointer, count=2, alignment=8, invariant=invariant)
         return vector.extract(pair, index=0), vector.extract(pair, index=1)
 
@@ -161,24 +159,19 @@ class Combine:
         """Ask for this lane's columns of a segment's row: 0, with nothing read, where its factor is 0."""
         width = constant(self.spec.latent_width, I32)
         count = lanes.uniform(arithmetic.select(factor > 0.0, width, constant(0, I32)))
-        pointer = memory.offset(self.part_out, self._row(segment) * self.spec.latent_width)
+        pointer = memory.offset(self.part_out, wide(segment) * self.rows * self.spec.latent_width)
         return memory.view_load(memory.bound(pointer, count), self.column, count=self.spec.columns_per_lane)
 
     def _store(self, state: RowState, output: Value) -> None:
         """Write the row, divided by its total weight, and the log of that."""
         inverse, lse = self.softmax.finish(state)
-        row = _wide(self.token) * _wide(self.arguments.num_heads) + _wide(self.head)
-        pointer = memory.offset(self.arguments.out, row * self.spec.latent_width)
+        pointer = memory.offset(self.arguments.out, self.row * self.spec.latent_width)
         view = memory.bound(pointer, constant(self.spec.latent_width, I32))
         columns = [vector.extract(output, index=index) * inverse for index in range(self.spec.columns_per_lane)]
         memory.view_store(view, self.column, narrow(columns, SCALARS[self.spec.dtype]))
 
         def store() -> tuple[()]:
-            memory.store(memory.offset(self.arguments.lse, row), lse)
+            memory.store(memory.offset(self.arguments.lse, self.row), lse)
             return ()
 
         control.if_else(lanes.thread_id().eq(0), store)
-
-
-def _wide(number: Value) -> Value:
-    return convert.sext(number, to=I64)

@@ -15,7 +15,7 @@ from kinfolk_mla.request import FLOAT_TYPES
 
 @attrs.frozen(kw_only=True)
 class MlaCombineSpec(Spec):
-    """The kernel that puts together what the segments of a sequence's keys give for one head of its query.
+    """The kernel that puts together what the segments of a sequence's keys give for one row, a head of a query token.
 
     A workgroup serves one row of `latent_width` columns, a lane `columns_per_lane` of them: 16 bytes of a segment's
     row, and so many rounded to `dtype` of the output. `segments_ahead` segments are asked for before the first is
@@ -25,8 +25,9 @@ class MlaCombineSpec(Spec):
     columns_per_lane: ClassVar[int] = 4
     waves_per_simd: ClassVar[int] = 8
     most_heads: ClassVar[int] = 2**10
+    most_queries: ClassVar[int] = 2**20
+    """Rows of a sequence are numbered in 32 bits."""
     most_segments: ClassVar[int] = 2**20
-    """Rows of a token are numbered in 32 bits."""
 
     latent_width: int = attrs.field(validator=ExactInt(minimum=4, step=4))
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
@@ -44,10 +45,10 @@ class MlaCombineSpec(Spec):
     def parameters(self) -> tuple[Parameter, ...]:
         """Return what the kernel takes.
 
-        `part_out` [tokens, segments, heads, latent] and `part_ml` [tokens, segments, heads, 2] are what the segments
+        `part_out` [segments, tokens, heads, latent] and `part_ml` [segments, tokens, heads, 2] are what the segments
         left: sums of weighted latent rows, and the maximum of raw scores under which the weights were formed with the
-        sum of these, elements of the cache taken as they are. Of a segment whose sum is 0 nothing else is read. A query
-        whose row lies outside [0, total_q) is none.
+        sum of these, elements of the cache taken as they are. Of a segment whose sum is 0 nothing else is read. A
+        sequence whose queries are rows outside [0, total_q) has none, and no more than `max_seqlen_q` are seen.
         """
         floats = PointerType(F32)
         return (
@@ -59,6 +60,7 @@ class MlaCombineSpec(Spec):
             Parameter(name="scale", type=F32),
             Parameter(name="k_scale", type=F32),
             Parameter(name="total_q", type=I32, minimum=0),
+            Parameter(name="max_seqlen_q", type=I32, minimum=0, maximum=self.most_queries),
             Parameter(name="num_heads", type=I32, minimum=1, maximum=self.most_heads),
             Parameter(name="num_segments", type=I32, minimum=0, maximum=self.most_segments),
         )

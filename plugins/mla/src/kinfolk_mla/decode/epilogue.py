@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory, vector
-from kinfolk.ir.types import F32, I32, I64, ScalarType
+from kinfolk.ir.ops import arithmetic, control, lanes, memory, vector
+from kinfolk.ir.types import F32, I32, ScalarType
 from kinfolk.ir.value import Value
-from kinfolk.tile.lane_index import lane_index
+from kinfolk.tile.lane_index import lane_again, lane_index
 from kinfolk.tile.layout import per_lane
 from kinfolk.tile.narrow import narrow
 from kinfolk.tile.softmax import LOWEST, OnlineSoftmax, RowState
@@ -66,7 +66,7 @@ class Rows:
     @classmethod
     def of_output(cls, work: Work, operand: TransposedOperand, head_tile: int = 0) -> Rows:
         """Find the lane's rows and columns of `out`."""
-        view = work.rows_of_token(work.arguments.out, work.geometry.spec.latent_width)
+        view = work.rows_of(work.arguments.out, work.geometry.spec.latent_width)
         return cls(work, operand, work.geometry.element, view, cls._index(work, operand, head_tile))
 
     @classmethod
@@ -80,7 +80,7 @@ class Rows:
         width = work.geometry.spec.latent_width
         first, _ = operand.columns_of_result()
         heads = per_lane(work.geometry.value.shape.c.columns, "the head of an output element")
-        return _first_head(work, head_tile) * width + lane_index(heads * width + first)
+        return _first_row(work, head_tile) * width + lane_index(heads * width + first)
 
     def store(self, window: int, accumulators: Sequence[Value], factor: Value | None = None) -> None:
         """Write a window's columns, the accumulators of its fragments multiplied by `factor`."""
@@ -98,17 +98,16 @@ class Rows:
 
 def store_lse(work: Work, lse: Value, head_tile: int = 0) -> None:
     """Write the log of the weight of each head of an atom."""
-    row = convert.sext(work.token, to=I64) * work.geometry.spec.num_heads
     lane = lanes.lane_id()
-    pointer = memory.offset(memory.offset(work.arguments.lse, row), _head_of_score(work, head_tile, lane))
-    _in_first_lanes(work, lane, lambda: memory.store(pointer, lse))
+    view, index = work.rows_of(work.arguments.lse, 1), row_of_score(work, lane, head_tile)
+    _in_first_lanes(work, lane, lambda: memory.view_store(view, index, lse))
 
 
 def store_pair(work: Work, maximum: Value, total: Value, head_tile: int = 0) -> None:
     """Write the maximum and the weight of each head of an atom, as the segment has them."""
-    lane = control.opaque(lanes.lane_id())  # what follows from it takes no register before
+    lane = lane_again()
     view = work.rows_of_segment(work.arguments.part_ml, 2)
-    index = _head_of_score(work, head_tile, lane) * 2
+    index = row_of_score(work, lane, head_tile) * 2
     _in_first_lanes(work, lane, lambda: memory.view_store(view, index, vector.pack(maximum, total)))
 
 
@@ -134,13 +133,14 @@ def or_nothing(work: Work, attend: Callable[[], None]) -> None:
     control.if_else(work.is_split & work.length.eq(0), nothing, attended)
 
 
-def _first_head(work: Work, head_tile: int) -> Value:
-    return work.first_head + head_tile * work.geometry.spec.atom_heads if head_tile else work.first_head
+def _first_row(work: Work, head_tile: int) -> Value:
+    return work.wave_row + head_tile * work.geometry.spec.atom_heads if head_tile else work.wave_row
 
 
-def _head_of_score(work: Work, head_tile: int, lane: Value) -> Value:
-    heads = per_lane(work.geometry.score.shape.c.columns, "the head of a score")
-    return _first_head(work, head_tile) + lane_index(heads, lane)
+def row_of_score(work: Work, lane: Value, head_tile: int = 0) -> Value:
+    """Return the row, among those of the workgroup, of which a lane has scores."""
+    rows = per_lane(work.geometry.score.shape.c.columns, "the row of a score")
+    return _first_row(work, head_tile) + lane_index(rows, lane)
 
 
 def _in_first_lanes(work: Work, lane: Value, store: Callable[[], None]) -> None:
@@ -164,8 +164,8 @@ def _runs(columns: Sequence[int], longest: int) -> Iterator[tuple[int, int]]:
 
 
 def count_refused_pages(work: Work, refused: Value, counting_lanes: int = 1) -> None:
-    """Add the page ids outside the cache to the status word: once a segment, by the wave of the first heads, each of
-    its first lanes what it has found.
+    """Add the page ids outside the cache to the status word: once a segment, by a wave of the last row, each of its
+    first lanes what it has found.
     """
 
     def count() -> tuple[()]:
@@ -174,4 +174,4 @@ def count_refused_pages(work: Work, refused: Value, counting_lanes: int = 1) -> 
 
     lane = lanes.lane_id()
     counts = lane.eq(0) if counting_lanes == 1 else lane < counting_lanes
-    control.if_else((refused > 0) & work.first_head.eq(0) & counts, count, cold=True)
+    control.if_else((refused > 0) & work.counts_pages & counts, count, cold=True)

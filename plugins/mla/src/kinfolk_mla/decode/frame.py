@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def build(
     spec: MlaDecodeSpec | MlaWideSpec, arch: Arch, accumulators: str, loop: Callable[[Work], Callable[[], None]]
 ) -> Kernel:
-    """Build the kernel whose `loop` is set up for all workgroups and run where a sequence has a query.
+    """Build the kernel whose `loop` is set up for all workgroups and run where there are rows.
 
     `accumulators`: which registers they may be in, by the attribute of that name.
     """
@@ -35,7 +35,7 @@ def build(
             or_nothing(work, run)
             return ()
 
-        control.if_else(work.has_query, attend)
+        control.if_else(work.has_rows, attend)
 
     return build_kernel(
         spec.symbol(),

@@ -16,7 +16,7 @@ from kinfolk.tile.state import branch
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_mla.decode.epilogue import count_refused_pages
 from kinfolk_mla.decode.geometry import Geometry
-from kinfolk_mla.decode.keys import Coming, Loaded
+from kinfolk_mla.decode.keys import Coming, Loaded, Places
 from kinfolk_mla.decode.sequence import Work
 
 
@@ -78,10 +78,16 @@ class GatheredTile:
         row = self.pages.row(carried, self._carried(tile))
         return Coming(exists, lambda: self._load(row))
 
-    def masked(self, scores: Sequence[Value], keys: Sequence[Value], tile: Value, rows: Value) -> list[Value]:
-        """Return scores of `keys` of a tile with -inf where there is none; their page ids are looked up again."""
+    def masked(self, scores: Sequence[Value], places: Places, seen: Value, tile: Value, rows: Value) -> list[Value]:
+        """Return scores of keys at `places` of a tile with -inf where there is none, or the query row sees none: it
+        sees those below `seen`. Page ids are looked up again.
+        """
+        keys = [places.first + key if key else places.first for key in places.further]
         numbers = [tile * self._keys + key for key in keys]
-        exist = [self.pages.row(self.pages.lookup(number), number).exists for number in numbers]
+        exist = [
+            self.pages.row(self.pages.lookup(number), number).exists & (key < seen)
+            for number, key in zip(numbers, keys, strict=True)
+        ]
         lowest = constant(float("-inf"), F32)
         return [arithmetic.select(there, score, lowest) for there, score in zip(exist, scores, strict=True)]
 

@@ -63,7 +63,7 @@ class Geometry:
     @property
     def head_tiles(self) -> int:
         """How many atoms side by side hold a wave's heads."""
-        return self.spec.heads_per_wave // self.spec.atom_heads
+        return self.spec.rows_per_wave // self.spec.atom_heads
 
     @property
     def row_width(self) -> int:
@@ -74,11 +74,6 @@ class Geometry:
     def row_padding(self) -> int:
         """Unused elements after a key row, so that the rows of a column start in different banks."""
         return self.spec.row_padding_bytes // self.element.bytes
-
-    @property
-    def idle_waves(self) -> bool:
-        """Whether the last workgroup has waves without heads."""
-        return self.spec.num_heads % (self.spec.head_waves * self.spec.heads_per_wave) != 0
 
 
 def _deepest(arch: Arch, spec: MlaSpec) -> Atom:

@@ -1,4 +1,4 @@
-"""MLA decode in one pass: each workgroup walks a sequence's pages once, for up to 64 heads.
+"""MLA decode in one pass: each workgroup walks a sequence's pages once, for up to 64 rows of its query.
 
 The absorbed form: all heads share one latent row per key, so a page staged once serves both products of four waves. The
 loop holds one tile in workgroup memory while the next is on its way in registers; two barriers a tile keep them apart.
@@ -14,17 +14,18 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, control, lanes
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
+from kinfolk.tile.lane_index import lane_again, lane_index
 from kinfolk.tile.parting import parted
 from kinfolk.tile.reduction import in_lane
 from kinfolk.tile.softmax import OnlineSoftmax, RowState, scale_accumulators
 from kinfolk.tile.state import branch, loop
-from kinfolk_mla.decode.epilogue import store_rows
+from kinfolk_mla.decode.epilogue import row_of_score, store_rows
 from kinfolk_mla.decode.frame import build
 from kinfolk_mla.decode.gathered import GatheredTile
-from kinfolk_mla.decode.keys import KeyTile
+from kinfolk_mla.decode.keys import KeyTile, Places
 from kinfolk_mla.decode.query import Query, load_query
 from kinfolk_mla.decode.scores import ScoreProduct
-from kinfolk_mla.decode.sequence import Work
+from kinfolk_mla.decode.sequence import Sight, Work
 from kinfolk_mla.decode.values import ValueProduct
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class DecodeLoop:
 
     work: Work
     spec: MlaDecodeSpec
+    sight: Sight
     keys: KeyTile | GatheredTile
     scores: ScoreProduct
     values: ValueProduct
@@ -75,6 +77,7 @@ class DecodeLoop:
         return cls(
             work,
             spec,
+            work.sight(),
             keys,
             ScoreProduct.of(geometry, keys.tile),
             ValueProduct.of(geometry, keys.tile),
@@ -100,8 +103,8 @@ class DecodeLoop:
             return ()
 
         self.keys.count(accumulated.refused)
-        if self.work.geometry.idle_waves:
-            control.if_else(self.work.wave_has_heads, store)
+        if self.spec.idle_waves:
+            control.if_else(self.work.wave_has_rows, store)
         else:
             store()
 
@@ -111,14 +114,14 @@ class DecodeLoop:
         following = self.keys.lookup(tile + 2)
         loaded = coming.load()
         with parted(self.keys.tile.buffer, later="read"):
-            accumulated = self._attend_if_any_head(query, tile, state)
+            accumulated = self._attend_if_any_row(query, tile, state)
             self.keys.store(loaded)
         return TileState(coming.rows, following, accumulated)
 
-    def _attend_if_any_head(self, query: Query, tile: Value, state: TileState) -> Accumulated:
-        if not self.work.geometry.idle_waves:
+    def _attend_if_any_row(self, query: Query, tile: Value, state: TileState) -> Accumulated:
+        if not self.spec.idle_waves:
             return self._attend(query, tile, state)
-        return branch(self.work.wave_has_heads, lambda: self._attend(query, tile, state), lambda: state.accumulated)
+        return branch(self.work.wave_has_rows, lambda: self._attend(query, tile, state), lambda: state.accumulated)
 
     def _attend(self, query: Query, tile: Value, state: TileState) -> Accumulated:
         spec = self.spec
@@ -134,11 +137,14 @@ class DecodeLoop:
         Whether it is the rare case needs no other lane's scores: some lane holds the one that exceeds.
         """
         before = state.accumulated
-        partial = self.keys.partial(state.valid)
+        partial = self.keys.partial(state.valid) | self.sight.is_partial(tile)
         exceeds = self.softmax.exceeds(before.row, in_lane(scores, arithmetic.fmax))
 
         def correct() -> tuple[list[Value], Accumulated]:
-            masked = self.keys.masked(scores, self.scores.keys, tile, state.valid)
+            lane = lane_again()
+            seen = self.sight.keys(row_of_score(self.work, lane), tile * self.spec.tile_keys)
+            places = Places(lane_index(self.scores.first, lane), self.scores.keys)
+            masked = self.keys.masked(scores, places, seen, tile, state.valid)
             row, factor = self.softmax.raise_maximum(before.row, self.softmax.tile_maximum(masked))
             refused = before.refused + self.keys.refused(tile, state.valid)
             return masked, Accumulated(refused, row, scale_accumulators(before.output, factor))

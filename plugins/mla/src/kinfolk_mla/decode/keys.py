@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from kinfolk.ir.ops import control, convert, lanes
+from kinfolk.ir.builder import constant
+from kinfolk.ir.ops import arithmetic, control, convert, lanes
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.paging import Page, PageTable
@@ -19,6 +20,14 @@ from kinfolk_mla.decode.sequence import Work
 
 Loaded = tuple[list[Value], list[Value]]
 """What a thread carries of a tile: vectors of latent rows, and of rotated ones."""
+
+
+@attrs.frozen(eq=False)
+class Places:
+    """Where in a tile the keys of a lane's scores lie: the first one, and how much further each is."""
+
+    first: Value
+    further: tuple[int, ...]
 
 
 @attrs.frozen(eq=False)
@@ -74,9 +83,12 @@ class KeyTile:
         page = self.pages.resolve(identifier, tile)
         return Coming(page.rows, lambda: self._load(page))
 
-    def masked(self, scores: Sequence[Value], keys: Sequence[Value], tile: Value, rows: Value) -> list[Value]:
-        """Return scores of `keys` of a tile with -inf where there is none."""
-        return mask_scores(scores, keys, rows)
+    def masked(self, scores: Sequence[Value], places: Places, seen: Value, tile: Value, rows: Value) -> list[Value]:
+        """Return scores of keys at `places` of a tile with -inf where there is none, or the query row sees none: it
+        sees those below `seen`.
+        """
+        bound = arithmetic.smin(seen, rows) - places.first
+        return mask_scores(scores, [constant(key, I32) for key in places.further], bound)
 
     def refused(self, tile: Value, rows: Value) -> Value:
         """Return 1 where the tile opens a page outside the cache, else 0."""

@@ -14,8 +14,8 @@ from kinfolk_mla.cache import widened_cache, widened_spec
 from kinfolk_mla.request import FLOAT_TYPES
 from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec
 
-STEP: Final = MlaDecodeSpec.heads_per_wave
-HEADS: Final = tuple(range(STEP, 129, STEP))
+MOST_HEADS: Final = MlaDecodeSpec.most_heads
+MOST_QUERIES: Final = MlaDecodeSpec.most_queries
 LATENT_WIDTH, ROPE_WIDTH, PAGE_SIZE, DTYPE = 512, 64, 16, "bf16"
 PAGE_SIZES: Final = (16, 32, 64, 128)
 """Pages of whole tiles, of which `PAGE_SIZE` is the smallest."""
@@ -23,21 +23,15 @@ SMALL_PAGES: Final = (1, 2, 4, 8)
 """Pages smaller than a tile, whose keys are gathered row by row."""
 ATOM_TYPES: Final = ("bf16", "f16")
 MAX_I32: Final = 2**31 - 1
-_BELOW: Final = maximum(minimum(field("num_heads") // STEP * STEP, HEADS[-2]), HEADS[0])
 
 
 def capability(
-    code: str,
-    heads: Limit,
-    cache: Limit,
-    keys_ahead: int = MlaDecodeSpec.keys_ahead,
-    small_pages: tuple[int, ...] = (),
+    code: str, cache: Limit, keys_ahead: int = MlaDecodeSpec.keys_ahead, small_pages: tuple[int, ...] = ()
 ) -> tuple[Limit, ...]:
     """Return what a request must meet for a candidate whose codes begin with `code`.
 
-    `heads` is its limit of heads, `cache` that of the cache's type; it counts keys up to `keys_ahead` past a sequence's
-    last, which may lie in `small_pages` too. `causal` may be either: a sequence's only query is its last token and sees
-    every key.
+    `cache` is its limit of the cache's type; it counts keys up to `keys_ahead` past a sequence's last, which may lie in
+    `small_pages` too.
     """
     return (
         Limit(
@@ -48,15 +42,7 @@ def capability(
             because="scores are formed in the latent space",
             remedy="Multiply the query by the key up-projection and pass absorbed_query=True.",
         ),
-        Limit(
-            f"{code}.max_seqlen_q",
-            "not_implemented",
-            "max_seqlen_q",
-            field("max_seqlen_q") <= 1,
-            because="a workgroup serves one query of a sequence, its last token",
-            remedy="Decode one token per sequence and step.",
-        ),
-        heads,
+        *_query_limits(code),
         *_row_limits(code, (*small_pages, *PAGE_SIZES)),
         cache,
         Limit(
@@ -83,6 +69,38 @@ def capability(
             field("num_pages") <= MAX_I32,
             because="page ids are 32-bit",
             remedy="Divide the cache.",
+        ),
+    )
+
+
+def _query_limits(code: str) -> tuple[Limit, ...]:
+    """Return the limits of what are counted as rows: heads of a sequence's query tokens."""
+    most = minimum(MOST_QUERIES, fact("max_grid_x") // maximum(field("num_heads"), 1))
+    return (
+        Limit(
+            f"{code}.num_heads",
+            "cannot",
+            "num_heads",
+            field("num_heads") <= MOST_HEADS,
+            because="a row's token is found by a fraction that is exact for so many heads",
+            remedy=f"Divide the heads over requests: the nearest number that runs is {MOST_HEADS}.",
+        ),
+        Limit(
+            f"{code}.max_seqlen_q",
+            "cannot",
+            "max_seqlen_q",
+            all_of(field("max_seqlen_q") <= MOST_QUERIES, field("max_seqlen_q") <= most),
+            because="rows, heads of a sequence's query tokens, are counted in 32 bits and are an axis of the grid",
+            remedy="Pass at most {most} tokens of a sequence at once.",
+            suggestions={"most": most},
+        ),
+        Limit(
+            f"{code}.total_q",
+            "cannot",
+            "total_q",
+            field("total_q") <= MAX_I32,
+            because="query tokens are counted in 32 bits",
+            remedy="Split the batch.",
         ),
     )
 
@@ -147,20 +165,7 @@ def _row_limits(code: str, page_sizes: tuple[int, ...]) -> tuple[Limit, ...]:
     )
 
 
-CAPABILITY: Final = capability(
-    "mla.decode",
-    Limit(
-        "mla.decode.num_heads",
-        "not_implemented",
-        "num_heads",
-        field("num_heads").one_of(HEADS),
-        because=f"a wave computes {STEP} heads",
-        remedy="The nearest that run are {below} and {above}: pad the query, or divide its heads over requests.",
-        suggestions={"below": _BELOW, "above": _BELOW + STEP},
-    ),
-    widened_cache("mla.decode", DTYPE),
-    small_pages=SMALL_PAGES,
-)
+CAPABILITY: Final = capability("mla.decode", widened_cache("mla.decode", DTYPE), small_pages=SMALL_PAGES)
 """What a request must meet."""
 
 
@@ -180,8 +185,8 @@ ROW_BYTES: Final = (field("latent_width") + field("rope_width")) * ELEMENT_BYTES
 
 
 def row_reads(kind: type[MlaDecodeSpec] = MlaDecodeSpec) -> Expr:
-    """Return in how many reads a lane has its part of a key row, which the lanes of one head share."""
-    return ROW_BYTES * kind.heads_per_wave // (fact("wave_size") * kind.vector_bytes)
+    """Return in how many reads a lane has its part of a key row, which the lanes of one row share."""
+    return ROW_BYTES * kind.rows_per_wave // (fact("wave_size") * kind.vector_bytes)
 
 
 def workgroup_bytes() -> Expr:
@@ -220,7 +225,7 @@ def shape_limits(code: str, atom_heads: int, atom_rows: int, lanes: int, cache: 
         Limit(
             f"{code}.spec.wave_size",
             "not_implemented",
-            "heads_per_wave",
+            "rows_per_wave",
             eq(fact("wave_size"), lanes),
             because=f"a wave's heads are laid out over {lanes} lanes",
             remedy="Choose an arch with such waves.",
@@ -262,7 +267,7 @@ def _spec_limits(kind: type[MlaDecodeSpec], atom_rows: int) -> tuple[Limit, ...]
             because="a tile is a page, or made of single keys",
             remedy=f"Evolve the spec to page_size=1 or {PAGE_SIZE}.",
         ),
-        *shape_limits("mla.decode", kind.heads_per_wave, atom_rows, kind.lanes, widened_spec("mla.decode")),
+        *shape_limits("mla.decode", kind.rows_per_wave, atom_rows, kind.lanes, widened_spec("mla.decode")),
         _at_most_the_reads(kind, "parked_query_reads", "the query has as many reads as a key row"),
         _at_most_the_reads(kind, "fence_every", "the first product has that many units, one a read of a key row"),
         Limit(

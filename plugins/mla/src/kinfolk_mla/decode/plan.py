@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from kinfolk.expr import Expr, ceil_div, const, eq, field, select, stride
+from kinfolk.expr import Expr, Scope, all_of, ceil_div, const, eq, field, select, stride
 from kinfolk.matrix import atom_fact
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Offsets, PageIds, Plan
 from kinfolk_mla.cache import cache_types
 from kinfolk_mla.combine.plan import combine_spec
-from kinfolk_mla.decode.limits import DTYPE, HEADS, LATENT_WIDTH, PAGE_SIZE, PAGE_SIZES, ROPE_WIDTH, SMALL_PAGES
+from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, PAGE_SIZE, PAGE_SIZES, ROPE_WIDTH, SMALL_PAGES
 from kinfolk_mla.decode.segments import Segments
-from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec, MlaSpec
+from kinfolk_mla.spec import INVERSE_BITS, MlaDecodeSpec, MlaNarrowDecodeSpec, MlaSpec
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 ROW_WIDTH: Final = field("kv_lora_rank") + field("rope_dim")
 OUTPUTS: Final = ("out", "lse")
+ROWS: Final = field("max_seqlen_q") * field("num_heads")
+"""Of the sequence with the most query tokens; a row is a head of a token."""
 
 
 @attrs.frozen(kw_only=True)
@@ -66,6 +68,10 @@ SCHEDULES: Final[tuple[tuple[str | None, Schedule], ...]] = (
 )
 
 
+LEAST_BUSY: Final = 8
+"""Waves without rows are let pass where they are one of so many or more."""
+
+
 def schedule_for(arch: Arch) -> Schedule:
     """Return the default schedule on an arch, by what it declares."""
     return next(schedule for role, schedule in SCHEDULES if role is None or role in arch.roles)
@@ -74,22 +80,22 @@ def schedule_for(arch: Arch) -> Schedule:
 def kind_for(arch: Arch) -> type[MlaDecodeSpec]:
     """Return the class of specs for the atoms and waves of an arch; one that has neither is refused the first."""
     narrow = MlaNarrowDecodeSpec
-    atom = atom_fact(m=16, n=narrow.heads_per_wave, k=PAGE_SIZE, a=DTYPE)
+    atom = atom_fact(m=16, n=narrow.rows_per_wave, k=PAGE_SIZE, a=DTYPE)
     return narrow if arch.wave_size == narrow.lanes and arch.facts[atom] else MlaDecodeSpec
 
 
 def decode_spec(
-    num_heads: int,
+    idle_waves: bool = False,
     schedule: Schedule = SCHEDULES[-1][1],
     kind: type[MlaDecodeSpec] = MlaDecodeSpec,
     kv_dtype: str = DTYPE,
     unit: int = PAGE_SIZE,
 ) -> MlaDecodeSpec:
-    """Return the spec of a schedule for a number of heads, a type of the cache, and pages counted as ones of `unit`
-    keys.
+    """Return the spec of a schedule for a type of the cache, and pages counted as ones of `unit` keys, with waves that
+    have no rows or without.
     """
     return kind(
-        num_heads=num_heads,
+        idle_waves=idle_waves,
         latent_width=LATENT_WIDTH,
         rope_width=ROPE_WIDTH,
         page_size=unit,
@@ -100,42 +106,52 @@ def decode_spec(
 
 
 def decode_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
-    """Yield every spec that a plan can name: one per number of heads, type of the cache and unit of pages in the arch's
-    schedule, and the combine's.
+    """Yield every spec that a plan can name: two per type of the cache and unit of pages in the arch's schedule, and
+    the combine's.
     """
     schedule, kind = schedule_for(arch), kind_for(arch)
     yield from (
-        decode_spec(heads, schedule, kind, cache, unit)
+        decode_spec(idle_waves, schedule, kind, cache, unit)
         for cache in cache_types(arch, DTYPE)
         for unit in (PAGE_SIZE, 1)
-        for heads in HEADS
+        for idle_waves in (False, True)
     )
     yield combine_spec()
 
 
 def decode_plan(request: MlaRequest, arch: Arch) -> Plan:
-    """Return the plan of an admitted request: a workgroup per segment, sequence and up to 64 heads; the combine."""
-    unit = 1 if request.page_size in SMALL_PAGES else PAGE_SIZE
-    spec = decode_spec(request.num_heads, schedule_for(arch), kind_for(arch), request.kv_dtype, unit)
+    """Return the plan of an admitted request: a workgroup per segment, sequence and up to 64 rows; the combine."""
+    kind, unit = kind_for(arch), 1 if request.page_size in SMALL_PAGES else PAGE_SIZE
+    idle_waves = has_idle_waves(kind).holds(Scope(request=request, arch=arch))
+    spec = decode_spec(idle_waves, schedule_for(arch), kind, request.kv_dtype, unit)
     return plan_of(request, spec, Segments.of(spec, spec.workgroups_per_cu), arch)
+
+
+def has_idle_waves(kind: type[MlaDecodeSpec]) -> Expr:
+    """Return whether of the waves for a sequence's rows so many have none that letting them pass is worth a branch.
+
+    The branch costs 2 % of the loop's clocks; waves that compute with zeros take what others could use.
+    """
+    waves = ceil_div(ROWS, kind.waves * kind.rows_per_wave) * kind.waves
+    idle = waves - ceil_div(ROWS, kind.rows_per_wave)
+    return all_of(idle > 0, idle * LEAST_BUSY >= waves)
 
 
 def plan_of(request: MlaRequest, spec: MlaSpec, segments: Segments, arch: Arch) -> Plan:
     """Return the plan that launches a decode kernel and, where there are several segments, the combine kernel."""
     last = combine_spec()
-    heads = spec.head_waves * spec.heads_per_wave
     return Plan(
         request=request,
         launches=(
             Launch(
                 spec=spec,
-                grid=(ceil_div(field("num_heads"), heads), field("num_seqs"), segments.count),
+                grid=(ceil_div(ROWS, spec.rows), field("num_seqs"), segments.count),
                 block=spec.waves * arch.wave_size,
                 arguments=(*ARGUMENTS, *_split_arguments(segments), *_shift_arguments(spec)),
             ),
             Launch(
                 spec=last,
-                grid=(field("num_heads"), field("num_seqs"), 1),
+                grid=(ROWS, field("num_seqs"), 1),
                 block=last.threads,
                 arguments=_combine_arguments(segments),
                 condition=segments.are_several,
@@ -156,7 +172,7 @@ def _workspace(segments: Segments) -> tuple[Binding, ...]:
             name=name,
             role="workspace",
             dtype="f32",
-            shape=(_TOKENS, Axis(segments.kept, called="segments"), _HEADS, Axis(width)),
+            shape=(Axis(segments.kept, called="segments"), _TOKENS, _HEADS, Axis(width)),
             alignment=alignment,
             access="readwrite",
             means=means,
@@ -188,6 +204,7 @@ def _combine_arguments(segments: Segments) -> tuple[Argument, ...]:
         Argument("scale", "f32", FloatField("scale")),
         Argument("k_scale", "f32", FloatField("k_scale")),
         Argument("total_q", "i32", field("total_q")),
+        Argument("max_seqlen_q", "i32", field("max_seqlen_q")),
         Argument("num_heads", "i32", field("num_heads")),
         Argument("num_segments", "i32", segments.count),
     )
@@ -288,7 +305,10 @@ ARGUMENTS: Final = (
     Argument("block_table_stride", "i32", stride("block_table", 0)),
     Argument("num_pages", "i32", field("num_pages")),
     Argument("total_q", "i32", field("total_q")),
+    Argument("max_seqlen_q", "i32", field("max_seqlen_q")),
     Argument("max_seqlen_k", "i32", field("max_seqlen_k")),
+    Argument("num_heads", "i32", field("num_heads")),
+    Argument("heads_inverse", "i32", select(field("causal"), ceil_div(2**INVERSE_BITS, field("num_heads")), 0)),
 )
 
 

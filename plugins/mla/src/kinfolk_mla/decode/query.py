@@ -49,8 +49,8 @@ def load_query(work: Work, parking: Value | None, parked: int) -> Query:
 def query_vectors(work: Work, head_tile: int = 0) -> list[Value]:
     """Load the heads of one atom: lane l holds a column of B, a head, in the contraction's column order."""
     geometry = work.geometry
-    view = work.rows_of_query(geometry.row_width)
-    first = work.first_head + head_tile * geometry.spec.atom_heads if head_tile else work.first_head
+    view = work.rows_of(work.arguments.qa, geometry.row_width)
+    first = work.wave_row + head_tile * geometry.spec.atom_heads if head_tile else work.wave_row
     index = first * geometry.row_width
     vectors: list[Value] = []
     for contraction, first_column in sections(geometry):

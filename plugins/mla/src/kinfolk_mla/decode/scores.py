@@ -13,7 +13,7 @@ from kinfolk.ir.types import F32, VectorType
 from kinfolk.ir.value import Value
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.lane_index import lane_index
-from kinfolk.tile.layout import per_lane
+from kinfolk.tile.layout import Table, per_lane
 from kinfolk.tile.timeline import Round, Section, Stream
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_mla.decode.geometry import Geometry
@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False)
 class ScoreProduct:
-    """Where this lane reads its key row, and the key index in the tile of each score it ends up with."""
+    """Where this lane reads its key row, and the key index in the tile of each score it ends up with: that of its first
+    one, by lane, and how much further each is.
+    """
 
     geometry: Geometry
     tile: WorkgroupTile
     starts: tuple[Value, ...]
-    keys: tuple[Value, ...]
+    first: Table
+    keys: tuple[int, ...]
 
     @classmethod
     def of(cls, geometry: Geometry, tile: WorkgroupTile) -> ScoreProduct:
@@ -38,10 +41,9 @@ class ScoreProduct:
         rows = per_lane(geometry.score.shape.a.rows, "the key of an A element")
         starts = tuple(lane_index(rows * tile.pitch + contraction.start_a) for contraction, _ in sections(geometry))
         key = geometry.score.shape.c.rows
-        first = lane_index(key[:, 0])
         steps = key[0] - key[0, 0]
         assert (key == key[:, :1] + steps).all()
-        return cls(geometry, tile, starts, tuple(first + int(step) if step else first for step in steps))
+        return cls(geometry, tile, starts, key[:, 0], tuple(map(int, steps)))
 
     def scores(self, query: Query, spec: MlaDecodeSpec) -> list[Value]:
         """Return this lane's raw scores, one per key of `keys`."""

@@ -39,7 +39,8 @@ class Segments:
     def of(cls, spec: MlaSpec, workgroups_per_cu: int) -> Segments:
         """Return the segments for a kernel of which so many workgroups run on a compute unit at once."""
         units = select(field("num_cus") > 0, field("num_cus"), fact("compute_units"))
-        workgroups = ceil_div(field("num_heads"), spec.head_waves * spec.heads_per_wave) * field("num_seqs")
+        rows = field("max_seqlen_q") * field("num_heads")
+        workgroups = maximum(ceil_div(rows, spec.rows), 1) * field("num_seqs")
         fill = (units * workgroups_per_cu if workgroups_per_cu > 1 else units) // workgroups
         tiles = ceil_div(field("max_seqlen_k"), spec.tile_keys)
         own = minimum(fill, tiles // LEAST_TILES, fact("max_grid_z"))

@@ -10,13 +10,15 @@ import attrs
 from kinfolk.ir.ops import arithmetic, control, convert, lanes, vector
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
+from kinfolk.tile.lane_index import lane_again, lane_index
 from kinfolk.tile.layout import Step
 from kinfolk.tile.narrow import narrow_weights
 from kinfolk.tile.reduction import in_lane
 from kinfolk.tile.softmax import OnlineSoftmax, RowState, scale_accumulators
 from kinfolk.tile.state import branch
 from kinfolk.tile.timeline import Job
-from kinfolk_mla.decode.sequence import Work
+from kinfolk_mla.decode.epilogue import row_of_score
+from kinfolk_mla.decode.sequence import Sight, Work
 from kinfolk_mla.wide.ring import Pages
 from kinfolk_mla.wide.scores import ScoreUnits
 from kinfolk_mla.wide.values import ValueUnits
@@ -43,6 +45,7 @@ class Attention:
     scores: ScoreUnits
     values: ValueUnits
     softmax: OnlineSoftmax
+    sight: Sight
 
     def weigh(
         self, scores: Sequence[Value], before: Sequence[RowState]
@@ -92,7 +95,9 @@ class Attention:
 
         Whether it is the rare case needs no other lane's scores: some lane holds the one that exceeds.
         """
-        rare = reduce(arithmetic.smin, valid) < self.work.geometry.spec.page_size
+        spec = self.work.geometry.spec
+        rare = reduce(arithmetic.smin, valid) < spec.page_size
+        rare = rare | self.sight.is_partial(tile, ahead)
         for row, score in zip(now.rows, largest, strict=True):
             rare = rare | self.softmax.exceeds(row, score)
         return branch(
@@ -106,17 +111,27 @@ class Attention:
         """Return the scores with -inf past `valid` keys of each page, rows under their larger maximum, accumulators
         scaled to it, and the refused page ids of the tile counted.
         """
-        count = len(now.output) // len(now.rows)
+        count, lane = len(now.output) // len(now.rows), lane_again()
         scores: list[Value] = []
         rows: list[RowState] = []
         output: list[Value] = []
         for number, (tile_scores, row) in enumerate(zip(now.scores, now.rows, strict=True)):
-            masked = self.scores.masked(tile_scores, valid)
+            masked = self.scores.masked(tile_scores, self._seen(tile, lane, number, valid))
             larger, factor = self.softmax.raise_maximum(row, self.softmax.tile_maximum(masked))
             scores.append(vector.pack(*masked))
             rows.append(larger)
             output += scale_accumulators(now.output[number * count : (number + 1) * count], factor)
         return Attended(now.refused + self._refused(tile, valid), scores, rows, output)
+
+    def _seen(self, tile: Value, lane: Value, head_tile: int, valid: Sequence[Value]) -> list[Value]:
+        """Return how many keys of each page of a tile a lane's row of a head tile sees, from the lane's first on."""
+        spec = self.work.geometry.spec
+        keys = self.sight.keys(row_of_score(self.work, lane, head_tile), tile * spec.tile_keys)
+        first = lane_index(self.scores.first, lane)
+        return [
+            arithmetic.smin(keys - page * spec.page_size if page else keys, rows) - first
+            for page, rows in enumerate(valid)
+        ]
 
     def _refused(self, tile: Value, valid: Sequence[Value]) -> Value:
         """Return how many of a tile's page ids that are in use lie outside the cache, each where its page begins."""

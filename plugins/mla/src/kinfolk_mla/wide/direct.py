@@ -78,7 +78,7 @@ class DirectRing:
     @property
     def _rows_per_wave(self) -> int:
         """Rows of a stretch that a wave brings."""
-        return STRETCH // self.work.geometry.spec.head_waves
+        return STRETCH // self.work.geometry.spec.row_waves
 
     @property
     def _rope_rows(self) -> int:
@@ -88,15 +88,15 @@ class DirectRing:
     @property
     def _rope_calls(self) -> int:
         """Calls for rope rows that a wave makes."""
-        return self.work.geometry.spec.tile_keys // self._rope_rows // self.work.geometry.spec.head_waves
+        return self.work.geometry.spec.tile_keys // self._rope_rows // self.work.geometry.spec.row_waves
 
     def _check(self) -> None:
         geometry, spec = self.work.geometry, self.work.geometry.spec
         a_call = geometry.wave_size * self._vector
-        shared = self._rope_calls * spec.head_waves * self._rope_rows == spec.tile_keys
-        if a_call != spec.latent_width or STRETCH % spec.head_waves or not shared:
+        shared = self._rope_calls * spec.row_waves * self._rope_rows == spec.tile_keys
+        if a_call != spec.latent_width or STRETCH % spec.row_waves or not shared:
             raise IRError(
-                f"{spec.head_waves} waves do not bring rows of {spec.latent_width} + {spec.rope_width} elements, "
+                f"{spec.row_waves} waves do not bring rows of {spec.latent_width} + {spec.rope_width} elements, "
                 f"{spec.tile_keys} a tile, in calls of {a_call} elements each"
             )
 

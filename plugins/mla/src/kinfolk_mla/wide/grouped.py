@@ -73,7 +73,7 @@ class GroupedLoop:
         ring = DirectRing.of(work, spec.rotation.slots)
         softmax = OnlineSoftmax.of(work.arguments.scale, work.geometry.head_masks, unit=work.arguments.k_scale)
         scores, values = ScoreUnits.of(work, ring.parts), ValueUnits.of(work.geometry, ring.latent)
-        return cls(work, spec, ring, scores, values, Attention(work, ring.pages, scores, values, softmax))
+        return cls(work, spec, ring, scores, values, Attention(work, ring.pages, scores, values, softmax, work.sight()))
 
     def run(self) -> None:
         """Stage each group's first tile, walk the tiles, merge and store the rows."""

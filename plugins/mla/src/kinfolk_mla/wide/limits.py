@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kinfolk.expr import ceil_div, eq, fact, field
+from kinfolk.expr import ceil_div, fact, field
 from kinfolk.fields import listing
 from kinfolk.ir.types import SCALARS
 from kinfolk.refusal import Limit
@@ -34,9 +34,9 @@ CODES: Final[Mapping[type[MlaWideSpec], str]] = {MlaPipelinedSpec: PIPELINED, Ml
 ELSEWHERE: Final = "Choose an arch that has it, or let another candidate serve the request."
 
 
-def heads_of(kind: type[MlaWideSpec]) -> int:
-    """Return how many heads a workgroup serves."""
-    return kind.waves // kind.key_groups * kind.heads_per_wave
+def rows_of(kind: type[MlaWideSpec]) -> int:
+    """Return how many rows a workgroup serves."""
+    return kind.waves // kind.key_groups * kind.rows_per_wave
 
 
 def tiles_held(kind: type[MlaWideSpec], staging: str) -> int:
@@ -45,26 +45,9 @@ def tiles_held(kind: type[MlaWideSpec], staging: str) -> int:
     return rotation.slots * (kind.key_groups if rotation.direct else 1)
 
 
-def _capability(code: str, kind: type[MlaWideSpec]) -> tuple[Limit, ...]:
-    heads = heads_of(kind)
-    return capability(
-        code,
-        Limit(
-            f"{code}.num_heads",
-            "not_implemented",
-            "num_heads",
-            eq(field("num_heads"), heads),
-            because=f"{kind.waves // kind.key_groups} waves compute {kind.heads_per_wave} heads each",
-            remedy=f"Pad or divide the query to {heads} heads a request, or let another candidate serve it.",
-        ),
-        widened_cache(code, DTYPE),
-        kind.keys_ahead,
-    )
-
-
 def _spec_limits(kind: type[MlaWideSpec], staging: str) -> tuple[Limit, ...]:
     """Return what a spec with a staging must meet on an arch."""
-    code, heads, atom_heads = CODES[kind], heads_of(kind), STAGINGS[staging].atom_heads
+    code, atom_heads = CODES[kind], STAGINGS[staging].atom_heads
     cache = plain_spec(code) if staging == "direct" else widened_spec(code)
     pages = tuple(sorted({PAGE_SIZE, STAGINGS[staging].tile_keys}))
     tiles = tiles_held(kind, staging)
@@ -79,14 +62,6 @@ def _spec_limits(kind: type[MlaWideSpec], staging: str) -> tuple[Limit, ...]:
             because="layouts and registers are proved for these alone",
             remedy=f"Evolve the spec to page_size={listing(pages)}.",
         ),
-        Limit(
-            f"{code}.spec.num_heads",
-            "not_validated",
-            "num_heads",
-            eq(field("num_heads"), heads),
-            because=f"the waves of one workgroup have {heads} heads",
-            remedy=f"Evolve the spec to num_heads={heads}.",
-        ),
         *(_role_limit(code, role) for role in DIRECT_ROLES if staging == "direct"),
         *_meeting_limits(code, kind, staging),
         Limit(
@@ -100,7 +75,7 @@ def _spec_limits(kind: type[MlaWideSpec], staging: str) -> tuple[Limit, ...]:
         Limit(
             f"{code}.spec.registers",
             "cannot",
-            "heads_per_wave",
+            "rows_per_wave",
             fact("vgprs_per_simd") // ceil_div(MlaWideSpec.waves, fact("simds_per_cu")) >= REGISTERS,
             because="accumulators, query and tiles on their way take that many registers of a lane",
             remedy=ELSEWHERE,
@@ -140,8 +115,8 @@ def _role_limit(code: str, role: str) -> Limit:
     )
 
 
-PIPELINED_CAPABILITY: Final = _capability(PIPELINED, MlaPipelinedSpec)
-GROUPED_CAPABILITY: Final = _capability(GROUPED, MlaGroupedSpec)
+PIPELINED_CAPABILITY: Final = capability(PIPELINED, widened_cache(PIPELINED, DTYPE), MlaPipelinedSpec.keys_ahead)
+GROUPED_CAPABILITY: Final = capability(GROUPED, widened_cache(GROUPED, DTYPE), MlaGroupedSpec.keys_ahead)
 """What a request must meet."""
 
 _SPEC_LIMITS: Final = {(kind, staging): _spec_limits(kind, staging) for kind in CODES for staging in STAGINGS}

@@ -113,7 +113,7 @@ class Merge:
     def _exchanged(self, rows: Sequence[RowState]) -> tuple[Sequence[RowState], Sequence[RowState]]:
         """Return the rows of this wave, and those of the wave that has its heads in the other group."""
         waves = self.work.geometry.spec.waves
-        partner = self.work.wave ^ self.work.geometry.spec.head_waves
+        partner = self.work.wave ^ self.work.geometry.spec.row_waves
         for number, row in enumerate(rows):
             pair = vector.pack(row.maximum, row.total, row.maximum, row.total)
             self._write(self.work.wave, number, pair, waves)
@@ -136,10 +136,10 @@ class Merge:
         """How many pieces of each wave that hands over the buffer holds."""
         assert isinstance(self.buffer.type, BufferType)
         a_piece = self.work.geometry.wave_size * PIECE_BYTES
-        return self.buffer.type.bytes // (a_piece * self.work.geometry.spec.head_waves)
+        return self.buffer.type.bytes // (a_piece * self.work.geometry.spec.row_waves)
 
     def _place(self, wave: Value, piece: int, waves: int | None) -> tuple[Value, int]:
-        waves = self.work.geometry.spec.head_waves if waves is None else waves
+        waves = self.work.geometry.spec.row_waves if waves is None else waves
         a_piece = self.work.geometry.wave_size * self._lane_elements
         return wave * a_piece + lanes.lane_id() * self._lane_elements, piece * waves * a_piece
 

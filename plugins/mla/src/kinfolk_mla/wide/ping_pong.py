@@ -69,7 +69,7 @@ class PingPongLoop:
         ring = RegisterRing.of(work, spec.rotation.slots)
         softmax = OnlineSoftmax.of(work.arguments.scale, work.geometry.head_masks, unit=work.arguments.k_scale)
         scores, values = ScoreUnits.of(work, ring.parts), ValueUnits.of(work.geometry, ring.latent)
-        return cls(work, spec, ring, scores, values, Attention(work, ring.pages, scores, values, softmax))
+        return cls(work, spec, ring, scores, values, Attention(work, ring.pages, scores, values, softmax, work.sight()))
 
     def run(self) -> None:
         """Let the second group fall half a round behind, walk the tiles, let the first wait for it, merge.

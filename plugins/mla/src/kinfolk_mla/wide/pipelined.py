@@ -61,7 +61,7 @@ class PipelinedLoop:
         ring = RINGS[spec.staging](work, spec.rotation.slots)
         softmax = OnlineSoftmax.of(work.arguments.scale, work.geometry.head_masks, unit=work.arguments.k_scale)
         scores, values = ScoreUnits.of(work, ring.parts), ValueUnits.of(work.geometry, ring.latent)
-        attention = Attention(work, ring.pages, scores, values, softmax)
+        attention = Attention(work, ring.pages, scores, values, softmax, work.sight())
         return cls(work, spec, ring, scores, values, attention)
 
     def run(self) -> None:

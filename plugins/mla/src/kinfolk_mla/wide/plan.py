@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from kinfolk.candidate import Candidate
+from kinfolk.candidate import Candidate, Note
+from kinfolk.expr import all_of, ceil_div, ne
 from kinfolk.refusal import Limit
 from kinfolk.schedule import ScheduleSpace
 from kinfolk_mla.cache import cache_types
 from kinfolk_mla.combine.plan import combine_spec
 from kinfolk_mla.decode.candidate import CAUSAL_NOTE, NARROW_NOTE
 from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, PAGE_SIZE, PAGE_SIZES, ROPE_WIDTH
-from kinfolk_mla.decode.plan import plan_of
+from kinfolk_mla.decode.plan import ROWS, plan_of
 from kinfolk_mla.decode.segments import Segments
 from kinfolk_mla.schedules import SCHEDULES
 from kinfolk_mla.wide import limits
@@ -80,7 +81,6 @@ def wide_spec(
     cache.
     """
     return kind(
-        num_heads=limits.heads_of(kind),
         latent_width=LATENT_WIDTH,
         rope_width=ROPE_WIDTH,
         page_size=min(page_size, STAGINGS[schedule.staging].tile_keys),
@@ -91,7 +91,12 @@ def wide_spec(
 
 
 def _candidate(
-    code: str, kind: type[MlaWideSpec], capability: tuple[Limit, ...], schedule_for: Callable[[Arch, str], Schedule]
+    code: str,
+    kind: type[MlaWideSpec],
+    priority: int,
+    capability: tuple[Limit, ...],
+    schedule_for: Callable[[Arch, str], Schedule],
+    slower: Note,
 ) -> Candidate:
     def specs(arch: Arch, flavor: str) -> Iterator[Spec]:
         """Yield the specs that a plan can name, by type of the cache and size of pages, and the combine kernel's."""
@@ -108,16 +113,45 @@ def _candidate(
 
     return Candidate(
         name=code,
-        priority=4,
+        priority=priority,
         plugin="kinfolk-mla",
         capability=capability,
         plan=plan,
         specs=specs,
         min_llvm=22,
         schedules=(ScheduleSpace(spec=kind, values=SEARCHED, table=SCHEDULES),),
-        notes=(CAUSAL_NOTE, NARROW_NOTE),
+        notes=(CAUSAL_NOTE, NARROW_NOTE, slower),
     )
 
 
-PIPELINED: Final = _candidate(limits.PIPELINED, MlaPipelinedSpec, limits.PIPELINED_CAPABILITY, pipelined_schedule)
-GROUPED: Final = _candidate(limits.GROUPED, MlaGroupedSpec, limits.GROUPED_CAPABILITY, grouped_schedule)
+_HALVES: Final = ceil_div(ROWS, limits.rows_of(MlaGroupedSpec))
+"""How many workgroups of half the pipelined kernel's rows a sequence takes."""
+MANY_HALVES: Final = 15
+"""From so many on, one workgroup of which half is idle costs less than what each of the others saves."""
+
+PIPELINED: Final = _candidate(
+    limits.PIPELINED,
+    MlaPipelinedSpec,
+    3,
+    limits.PIPELINED_CAPABILITY,
+    pipelined_schedule,
+    Note(
+        f"slower here: of the last {limits.rows_of(MlaPipelinedSpec)} rows (heads of query tokens) that a workgroup "
+        "computes at once, half or more are not there",
+        when=all_of(ne(_HALVES // 2 * 2, _HALVES), _HALVES < MANY_HALVES),
+        slower=True,
+    ),
+)
+GROUPED: Final = _candidate(
+    limits.GROUPED,
+    MlaGroupedSpec,
+    4,
+    limits.GROUPED_CAPABILITY,
+    grouped_schedule,
+    Note(
+        f"slower here: of {limits.rows_of(MlaGroupedSpec)} rows (heads of query tokens) that a workgroup computes at "
+        "once, half or more are not there, and one workgroup has a compute unit to itself",
+        when=limits.rows_of(MlaGroupedSpec) >= ROWS * 2,
+        slower=True,
+    ),
+)

@@ -8,10 +8,11 @@ import attrs
 import numpy as np
 
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic, vector
-from kinfolk.ir.types import F32, VectorType
+from kinfolk.ir.ops import vector
+from kinfolk.ir.types import F32, I32, VectorType
 from kinfolk.ir.value import Value
-from kinfolk.tile.lane_index import lane_index
+from kinfolk.tile.layout import Table
+from kinfolk.tile.softmax import mask_scores
 from kinfolk.tile.timeline import Read, Use
 from kinfolk_mla.decode.geometry import Geometry
 from kinfolk_mla.decode.query import query_vectors
@@ -23,15 +24,16 @@ from kinfolk_mla.wide.rows import Part
 class ScoreUnits:
     """The reads of a key row, the fragments of a wave's heads, and which key each score a lane ends up with is of.
 
-    `pieces` are the reads: part and number of the read in it. `query` [head tile][read] are B operands. `keys` are
-    places in a page, `pages` which page of the tile.
+    `pieces` are the reads: part and number of the read in it. `query` [head tile][read] are B operands. A score's
+    key is `keys` places in a page after the lane's `first`, in page `pages` of the tile.
     """
 
     geometry: Geometry
     parts: tuple[Part, ...]
     pieces: tuple[tuple[int, int], ...]
     query: tuple[tuple[Value, ...], ...]
-    keys: tuple[Value, ...]
+    first: Table
+    keys: tuple[int, ...]
     pages: tuple[int, ...]
 
     @classmethod
@@ -79,22 +81,26 @@ class ScoreUnits:
         return [vector.extract(scores, index=slot) for slot in range(self.geometry.score.shape.c.slots)]
 
     def masked(self, scores: Value, valid: Sequence[Value]) -> list[Value]:
-        """Return the scores of one head tile with -inf where a page, `valid` rows (i32) of it each, has no such key."""
-        bounds = [valid[page] for page in self.pages]
-        lowest = constant(float("-inf"), F32)
+        """Return the scores of one head tile with -inf for keys of a page that are not below `valid`, counted from the
+        lane's first.
+        """
+        keys = [constant(key, I32) for key in self.keys]
         elements = self.elements(scores)
-        return [
-            arithmetic.select(key < bound, score, lowest)
-            for key, bound, score in zip(self.keys, bounds, elements, strict=True)
-        ]
+        masked: list[Value] = []
+        for page, bound in enumerate(valid):
+            own = [slot for slot, other in enumerate(self.pages) if other == page]
+            masked += mask_scores([elements[slot] for slot in own], [keys[slot] for slot in own], bound)
+        return masked
 
 
-def _keys(geometry: Geometry) -> tuple[tuple[Value, ...], tuple[int, ...]]:
-    """Return, per score, its key's place in the page and which page that is, the same for all lanes."""
+def _keys(geometry: Geometry) -> tuple[Table, tuple[int, ...], tuple[int, ...]]:
+    """Return the place in its page of a lane's first key, and per score how much further its key lies and in which
+    page, the same for all lanes.
+    """
     rows, size = geometry.score.shape.c.rows, geometry.spec.page_size
     pages = tuple(int(page) for page in rows[0] // size)
-    assert (rows // size == np.array(pages)).all()
+    assert (rows // size == np.array(pages)).all() and list(pages) == sorted(pages)
     places = rows % size
-    first, steps = lane_index(places[:, 0]), places[0] - places[0, 0]
+    steps = places[0] - places[0, 0]
     assert (places == places[:, :1] + steps).all()
-    return tuple(first + int(step) if step else first for step in steps), pages
+    return places[:, 0], tuple(map(int, steps)), pages

@@ -47,9 +47,9 @@ its values in the second, whose own tile is the next; directly, each group has a
 
 @attrs.frozen(kw_only=True)
 class MlaWideSpec(MlaSpec):
-    """What the kernels with 32 heads a wave and a workgroup to a compute unit share."""
+    """What the kernels with 32 rows a wave and a workgroup to a compute unit share."""
 
-    heads_per_wave: ClassVar[int] = 32
+    rows_per_wave: ClassVar[int] = 32
     workgroups_per_cu: ClassVar[int] = 1
     keys_ahead: ClassVar[int] = 4 * max(staging.tile_keys for staging in STAGINGS.values()) + 16
     rotations: ClassVar[Mapping[str, Rotation]]
@@ -83,7 +83,7 @@ class MlaWideSpec(MlaSpec):
 
 @attrs.frozen(kw_only=True)
 class MlaPipelinedSpec(MlaWideSpec):
-    """A decode kernel whose scores run one tile ahead of its values, for 128 heads a workgroup.
+    """A decode kernel whose scores run one tile ahead of its values, for 128 rows a workgroup.
 
     Tiles lie in a ring in workgroup memory: one whose values are used, one whose scores are formed, the others being
     staged. The schedule: how many units before their use keys and values are read, after how many units of the first
@@ -94,12 +94,12 @@ class MlaPipelinedSpec(MlaWideSpec):
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
-        return f"mla_pipelined_h{self.num_heads}_{self.kv_dtype.lower()}_{self.digest()[:8]}"
+        return f"mla_pipelined_{self.kv_dtype.lower()}_{self.digest()[:8]}"
 
 
 @attrs.frozen(kw_only=True)
 class MlaGroupedSpec(MlaWideSpec):
-    """A decode kernel for 64 heads a workgroup: two groups of two waves take turns at the tiles and merge at the end.
+    """A decode kernel for 64 rows a workgroup: two groups of two waves take turns at the tiles and merge at the end.
 
     Where tiles come directly, each group has slots of its own: one whose tile is used, one that is being staged. Where
     they come through registers, both groups share a ring that all waves stage, half a round apart. The schedule is that
@@ -111,4 +111,4 @@ class MlaGroupedSpec(MlaWideSpec):
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
-        return f"mla_grouped_h{self.num_heads}_{self.kv_dtype.lower()}_{self.digest()[:8]}"
+        return f"mla_grouped_{self.kv_dtype.lower()}_{self.digest()[:8]}"
