@@ -49,11 +49,14 @@ DECODE = MlaRequest(
     causal=True,
     scale=192**-0.5,
     num_seg=1,
+    candidate="mla.decode",
 )
 SPLIT = attrs.evolve(DECODE, num_seg=3)
 PIPELINED = attrs.evolve(DECODE, num_heads=128, candidate="mla.pipelined")
 GROUPED = attrs.evolve(DECODE, num_heads=64, candidate="mla.grouped", num_seg=2)
-PREFILL = attrs.evolve(DECODE, absorbed_query=False, num_heads=2, max_seqlen_q=40, total_q=45, num_seqs=2)
+PREFILL = attrs.evolve(
+    DECODE, candidate="mla.prefill", absorbed_query=False, num_heads=2, max_seqlen_q=40, total_q=45, num_seqs=2
+)
 ASKED = {"decode": DECODE, "split": SPLIT, "pipelined": PIPELINED, "grouped": GROUPED, "prefill": PREFILL}
 K_SCALE = 0.25
 """A power of two, so that what is planted about it is exact."""
