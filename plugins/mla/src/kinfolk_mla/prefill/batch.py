@@ -46,8 +46,8 @@ class Shared(Protocol):
 class Sequence:
     """Sequence `number`, the third axis of the grid, and the head `place` of the group, its first axis.
 
-    Its `queries` begin at row `token`, `length` keys are there. Offsets that fall, or name rows that the query does not
-    have, make a sequence without queries, or without keys; none has more than `max_seqlen_k` keys.
+    Its queries are the rows from `token` to `next_token`, `length` keys are there. Offsets that fall, or name rows that
+    the query does not have, make a sequence without queries, or without keys; none has more than `max_seqlen_k` keys.
     """
 
     shared: Shared
@@ -55,7 +55,8 @@ class Sequence:
     number: Value
     place: Value
     token: Value
-    queries: Value
+    next_token: Value
+    has_queries: Value
     length: Value
 
     @classmethod
@@ -65,12 +66,15 @@ class Sequence:
         place = lanes.block_id(axis=0, below=geometry.spec.most_heads)
         token, next_token = offsets_of(shared.cu_seqlens_q, number)
         first_key, next_key = offsets_of(shared.cu_seqlens_k, number)
-        exists = (token >= 0) & (next_token <= shared.total_q)
-        count = arithmetic.select(exists, arithmetic.sub(arithmetic.smax(next_token, token), token), zero)
-        queries = arithmetic.umin(count, constant(geometry.spec.most_keys, I32))
+        has_queries = (token >= 0) & (next_token <= shared.total_q) & (token < next_token)
         length = keys_between(first_key, next_key, shared.max_seqlen_k)
         row = arithmetic.smin(arithmetic.smax(token, zero), shared.total_q)
-        return cls(shared, geometry, number, place, row, queries, length)
+        return cls(shared, geometry, number, place, row, next_token, has_queries, length)
+
+    def queries(self) -> Value:
+        """Count the queries."""
+        count = arithmetic.select(self.has_queries, arithmetic.sub(self.next_token, self.token), constant(0, I32))
+        return arithmetic.umin(count, constant(self.geometry.spec.most_keys, I32))
 
     @property
     def head(self) -> Value:

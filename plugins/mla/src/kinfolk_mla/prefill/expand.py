@@ -40,7 +40,7 @@ def emit_expand(spec: MlaExpandSpec, arch: Arch) -> Kernel:
             expansion.run()
             return ()
 
-        control.if_else((sequence.queries > 0) & (first < sequence.length), expand)
+        control.if_else(sequence.has_queries & (first < sequence.length), expand)
 
     attributes = {"workgroups_per_cu": spec.workgroups_per_cu, "accumulators": "either"}
     return build_kernel(

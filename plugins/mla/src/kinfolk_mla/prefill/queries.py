@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @attrs.frozen(eq=False)
 class Queries:
     """A wave's queries of one head, the first of which is query `first` of the sequence; `workgroup_first` is the
-    workgroup's. `ahead` is how many keys the sequence has beyond its queries, negative where it has fewer.
+    workgroup's. `ahead` is how many keys the sequence has beyond its `count` queries, negative where it has fewer.
     """
 
     spec: MlaPrefillSpec
@@ -35,6 +35,7 @@ class Queries:
     sequence: Sequence
     workgroup_first: Value
     first: Value
+    count: Value
     ahead: Value
 
     @classmethod
@@ -43,13 +44,14 @@ class Queries:
         block = lanes.block_id(axis=1, below=spec.most_blocks)
         last = arithmetic.smax(arguments.query_blocks - 1 - block, constant(0, I32))
         first = last * spec.block
-        ahead = sequence.length - sequence.queries
-        return cls(spec, arguments, sequence, first, first + lanes.wave_id() * spec.atom, ahead)
+        count = sequence.queries()
+        own = first + lanes.wave_id() * spec.atom
+        return cls(spec, arguments, sequence, first, own, count, sequence.length - count)
 
     @property
     def exist(self) -> Value:
         """Whether the workgroup has a query."""
-        return self.workgroup_first < self.sequence.queries
+        return self.workgroup_first < self.count
 
     def seen_by_workgroup(self) -> Value:
         """Return how many keys the workgroup's last query sees, so that no other sees more."""
@@ -60,7 +62,7 @@ class Queries:
         return self._seen(self.workgroup_first + 1)
 
     def _seen_by_last(self, first: Value, count: int) -> Value:
-        return self._seen(arithmetic.smin(first + count, self.sequence.queries))
+        return self._seen(arithmetic.smin(first + count, self.count))
 
     def _seen(self, number: Value) -> Value:
         """Return how many keys a sequence's first `number` queries see."""
@@ -103,5 +105,5 @@ class Queries:
         """Return the wave's rows [queries, heads, width] of a tensor, and how many elements a query has."""
         row = self.arguments.num_heads * width
         token = wide(self.sequence.token) + wide(self.first)
-        count = bounded(self.sequence.queries - self.first, self.spec.atom)
+        count = bounded(self.count - self.first, self.spec.atom)
         return memory.bound(memory.offset(tensor, token * wide(row)), count * row), row
