@@ -33,7 +33,7 @@ def judge_references(subject: Subject, requests: Iterable[Request], found: Findi
         fitting = Fitting.of(subject.composed, scenarios, subject.flavor_name, sparse=False)
         for position, scenario in enumerate(fitting.scenarios):
             plan = fitting.plans[scenario.name]
-            if needed_bytes(plan) > most_bytes(subject):
+            if needed_bytes(plan) > most_bytes(subject, plan.candidate):
                 continue
             expected, ran = _expected(subject, scenario, watch=not position)
             if ran:

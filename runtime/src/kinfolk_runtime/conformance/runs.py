@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import attrs
@@ -31,6 +31,8 @@ from kinfolk_runtime.verify import Fitting, run_scenario, runners_of
 Array = npt.NDArray[Any]
 ENGINES_SCENARIOS: Final = 2
 """So many scenarios of each candidate level quick runs on both engines, of those in which most kernels run."""
+OTHER_SCENARIOS: Final = 8
+"""So many scenarios level quick runs of each request but a candidate's first, which is its largest and has all."""
 FAULTS: Final = ("simulation", "unwritten")
 WRONG_VALUES: Final = "Mend the kernel, or derive the reference's tolerance anew if that is what is wrong"
 REMEDIES: Final[Mapping[str, str]] = {
@@ -153,6 +155,7 @@ def _runs(subject: Subject) -> Runs:
     ran: list[Ran] = []
     failed: list[tuple[Request, str]] = []
     large: dict[str, int] = {}
+    whole: set[str] = set()
     requests = run_requests(subject)
     for number, request in enumerate(requests, 1):
         subject.progress(f"request {number} of {len(requests)}")
@@ -161,8 +164,11 @@ def _runs(subject: Subject) -> Runs:
             fitting = Fitting.of(
                 subject.composed, subject.composed.scenarios(request), subject.flavor_name, sparse=subject.full
             )
-            for scenario in fitting.scenarios:
-                if needed_bytes(fitting.plans[scenario.name], scenario.sparse) > most_bytes(subject):
+            first = artifact.plan.candidate not in whole
+            whole.add(artifact.plan.candidate)
+            for scenario in fitting.scenarios if first else _drawn_scenarios(subject, request, fitting.scenarios):
+                plan = fitting.plans[scenario.name]
+                if needed_bytes(plan, scenario.sparse) > most_bytes(subject, plan.candidate):
                     large[scenario.name] = large.get(scenario.name, 0) + 1
                     continue
                 report = run_scenario(subject.composed, artifact, scenario, runners)
@@ -171,6 +177,15 @@ def _runs(subject: Subject) -> Runs:
             failed.append((request, f"{type(error).__name__}: {error}"))
     notes = [f"scenario {name} is too large for this level in {of} of the requests" for name, of in large.items()]
     return Runs(ran=tuple(ran), failed=tuple(failed), notes=tuple(notes))
+
+
+def _drawn_scenarios(subject: Subject, request: Request, scenarios: Sequence[Scenario]) -> Sequence[Scenario]:
+    """Return all scenarios at level full, at quick a few, drawn by the seed, in their order."""
+    if subject.full or len(scenarios) <= OTHER_SCENARIOS:
+        return scenarios
+    chance = random.Random(f"{subject.seed} scenarios {request.to_json()}")
+    places = sorted(chance.sample(range(len(scenarios)), OTHER_SCENARIOS))
+    return [scenarios[place] for place in places]
 
 
 def artifact_of(subject: Subject, request: Request) -> Artifact:
@@ -227,9 +242,12 @@ def _small_scenarios(subject: Subject) -> Iterator[tuple[Request, Scenario]]:
         offered = Fitting.of(subject.composed, scenarios, subject.flavor_name, sparse=False)
         drawn = list(offered.scenarios)
         random.Random(f"{subject.seed} engines {request.to_json()}").shuffle(drawn)
-        fitting = [each for each in drawn if needed_bytes(offered.plans[each.name]) <= most_bytes(subject)]
+        plans = offered.plans
+        fitting = [
+            each for each in drawn if needed_bytes(plans[each.name]) <= most_bytes(subject, plans[each.name].candidate)
+        ]
         if not subject.full:
-            fitting.sort(key=lambda each: -compared_kernels(offered.plans[each.name]))
+            fitting.sort(key=lambda each: -compared_kernels(plans[each.name]))
             del fitting[ENGINES_SCENARIOS:]
         for scenario in fitting:
             yield request, scenario

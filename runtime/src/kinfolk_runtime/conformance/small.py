@@ -21,15 +21,23 @@ from kinfolk_runtime.memory import needed_bytes
 MOST_BYTES: Final = 6 * 2**20
 """A run that holds more is left to level full."""
 FULL_BYTES: Final = 16 * 2**20
+LEAST_BYTES: Final = 64 * 2**20
+"""Where a candidate has nothing that takes less than the level has, what takes no more than this is run all the same,
+and scenarios of up to twice as much as the least."""
 OTHER_KERNELS: Final = 2
 """So many further values of each compiled field are run at level quick."""
 FEW: Final = (1, 2, 3, 5, 7)
 """What launch fields of the smallest requests are lowered to, where that leaves something to do."""
 
 
-def most_bytes(subject: Subject) -> int:
-    """Return how much a run may hold."""
-    return FULL_BYTES if subject.full else MOST_BYTES
+def most_bytes(subject: Subject, candidate: str) -> int:
+    """Return how much a run of a candidate may hold: what the level allows, or what the least that there is takes."""
+    level = FULL_BYTES if subject.full else MOST_BYTES
+    return max(level, subject.kept.get(_allowance(candidate), 0))
+
+
+def _allowance(candidate: str) -> str:
+    return f"bytes of {candidate}"
 
 
 def run_requests(subject: Subject) -> list[Request]:
@@ -57,17 +65,36 @@ def _run_requests(subject: Subject) -> list[Request]:
 
 
 def runnable_plans(subject: Subject, candidate: Candidate) -> list[Plan]:
-    """Return plans of small requests that a candidate admits and the level has memory for, by how much is in them;
-    where the fullest that were drawn need more, a smaller one that fills as many axes is among them."""
+    """Return plans of small requests that a candidate admits and the level has memory for, by how much is in them.
+
+    Where the fullest that were drawn need more, a smaller one that fills as many axes is among them; where all need
+    more, one of other kernels, of which the least is compiled in.
+    """
     return subject.once(f"runnable plans of {candidate.name}", lambda: _runnable_plans(subject, candidate))
 
 
 def _runnable_plans(subject: Subject, candidate: Candidate) -> list[Plan]:
     plans = [plan for plan in _drawn_plans(subject) if plan.candidate == candidate.name]
     fullest = _working(sorted(plans, key=_filled)) if plans else []
-    if all(needed_bytes(plan) > most_bytes(subject) for plan in fullest):
+    if all(needed_bytes(plan) > most_bytes(subject, candidate.name) for plan in fullest):
         plans += [_shrunk(subject, candidate, plan) for plan in fullest[:1]]
-    return sorted((plan for plan in plans if needed_bytes(plan) <= most_bytes(subject)), key=_filled)
+    if all(needed_bytes(plan) > most_bytes(subject, candidate.name) for plan in plans):
+        plans += [_shrunk(subject, candidate, _least(subject, candidate, plan)) for plan in fullest[:1]]
+        least = min(map(needed_bytes, plans), default=0)
+        subject.kept[_allowance(candidate.name)] = 2 * least if least <= LEAST_BYTES else 0
+    return sorted((plan for plan in plans if needed_bytes(plan) <= most_bytes(subject, candidate.name)), key=_filled)
+
+
+def _least(subject: Subject, candidate: Candidate, plan: Plan) -> Plan:
+    """Return the plan of a request near one, each number that is compiled in as small as takes less memory."""
+    for name in (name for name in subject.requests.pools if name not in subject.requests.launch):
+        now = getattr(plan.request, name)
+        for value in sorted(value for value in subject.requests.pools[name] if type(value) is type(now) is int):
+            request = subject.requests.beside(plan.request, candidate, name, value) if value < now else None
+            if request is not None and needed_bytes(_planned(subject, candidate, request)) < needed_bytes(plan):
+                plan = _planned(subject, candidate, request)
+                break
+    return plan
 
 
 def _drawn_plans(subject: Subject) -> list[Plan]:
@@ -230,7 +257,7 @@ def _left_out(subject: Subject, candidate: Candidate, plans: list[Plan]) -> Iter
     ran = set[str]().union(*map(_with_work, plans))
     missing = {launch.spec.identity() for launch in plans[-1].launches} - ran
     for other in _with_another_number(subject, candidate, plans[-1]) if missing else ():
-        if missing & _with_work(other) and needed_bytes(other) <= most_bytes(subject):
+        if missing & _with_work(other) and needed_bytes(other) <= most_bytes(subject, candidate.name):
             missing -= _with_work(other)
             yield other.request
         if not missing:
