@@ -175,6 +175,14 @@ def test_a_candidate_that_lacks_one_kind_of_spec_is_a_note_and_one_that_lacks_so
     assert any("no request is found" in defect.problem for defect in limits.outcome.defects) is not lost
 
 
+def test_a_limit_that_others_imply_is_a_note_and_one_that_no_request_breaks_is_not():
+    result = run_check(CHECKS["limits"], subject_of("implied_limit"))
+    assert result.status == "pass", result.review()
+    [note] = result.outcome.notes
+    assert note.startswith("hostile.one_row_each: who breaks the limit of rows (rows <= 1099511627776) breaks others")
+    assert "it decides nothing" in run_check(CHECKS["limits"], subject_of("dead_limit")).review()
+
+
 def test_every_check_has_a_fault_or_a_reason():
     """Engines have their own test above; goldens are the subject of tests of their own."""
     seeded = {fault.check for fault in SEEDED.values()}

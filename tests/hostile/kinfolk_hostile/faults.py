@@ -245,6 +245,14 @@ FAULTS: Final = {
     "no_barrier": Fault(
         check="sanitizers", words="with no barrier between", patches=((control, "barrier", lambda: None),)
     ),
+    "implied_limit": Fault(
+        check="",
+        words="",
+        capability=(
+            *CAPABILITY,
+            attrs.evolve(CAPABILITY[1], code="hostile.few", condition=_rows_at_most(const(2**40))),
+        ),
+    ),
     "two_kinds": Fault(check="", words="", specs=_two_kinds),
     "wrong_in_16_bits": Fault(
         check="sanitizers", words="between the rows of x", patches=((Row, "holds", _one_column_too_many),)

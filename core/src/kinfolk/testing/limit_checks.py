@@ -36,7 +36,7 @@ def limits(subject: Subject) -> Outcome:
             sides[edge.limit.code].add(edge.holds)
             _judge_edge(subject, edge, found)
         for limit in candidate.capability:
-            _judge_sides(candidate, limit, sides[limit.code], found)
+            _judge_sides(subject, candidate, limit, sides[limit.code], found)
         if not subject.requests.bases(candidate):
             _admits_nothing(subject, candidate, found)
     for request, verdict in subject.requests.admitted(200 if subject.full else 60):
@@ -68,7 +68,7 @@ def _judge_edge(subject: Subject, edge: Edge, found: Findings) -> None:
             found.wrong(where, problem, remedy, told(request), kind=remedy)
 
 
-def _judge_sides(candidate: Candidate, limit: Limit, sides: set[bool], found: Findings) -> None:
+def _judge_sides(subject: Subject, candidate: Candidate, limit: Limit, sides: set[bool], found: Findings) -> None:
     if not any(isinstance(leaf, Field) for leaf in limit.condition.leaves()):
         return
     if not sides:
@@ -76,6 +76,8 @@ def _judge_sides(candidate: Candidate, limit: Limit, sides: set[bool], found: Fi
     if True not in sides:
         problem = f"no request is found that keeps the limit of {limit.field} ({limit.condition}) and all others"
         found.wrong(f"{candidate.name}, limit {limit.code}", problem, "Let the limits of a candidate agree")
+    elif False not in sides and subject.requests.breaking(candidate, limit) is not None:
+        found.note(f"{candidate.name}: who breaks the limit of {limit.field} ({limit.condition}) breaks others too")
     elif False not in sides:
         problem = f"no request breaks the limit of {limit.field} ({limit.condition}): it decides nothing"
         remedy = "Drop it, or let the request's class take what it refuses"

@@ -157,6 +157,18 @@ class Requests:
                             holds = held(limit.condition, _fields_of(request), self.composition.arch)
                             yield Edge(candidate, limit, name, request, holds)
 
+    def breaking(self, candidate: Candidate, limit: Limit) -> Request | None:
+        """Return a request that breaks a limit of a candidate, whatever it does to others; None where none is found."""
+        chance = random.Random(f"{self.seed} breaking {limit.code}")
+        for name in dict.fromkeys(_read_by(limit.condition)):
+            for base in map(_fields_of, self.bases(candidate)[:1]):
+                for value in self._edge_values(limit.condition, base, name):
+                    fields = {**base, name: value}
+                    found = self._repaired(candidate, fields, chance, fixed=(name,), limits=())
+                    if found is not None and not held(limit.condition, _fields_of(found), self.composition.arch):
+                        return found
+        return None
+
     def beside(self, request: Request, candidate: Candidate, name: str, value: Any) -> Request | None:
         """Return a request near another that goes to a candidate, with one field as given; None where none is found."""
         key = f"{candidate.name} {request.to_json()}", name, repr(value)
