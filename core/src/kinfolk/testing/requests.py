@@ -147,15 +147,26 @@ class Requests:
         """Yield requests on both sides of the edges of each limit of a candidate, all its other limits holding."""
         chance = random.Random(f"{self.seed} edges {candidate.name}")
         for limit in candidate.capability:
-            names = [leaf.name for leaf in limit.condition.leaves() if isinstance(leaf, Field)]
-            for name in dict.fromkeys(names):
-                for base in self.bases(candidate)[:1]:
-                    for value in self._edge_values(limit.condition, _fields_of(base), name):
-                        fields = {**_fields_of(base), name: value}
+            names = list(dict.fromkeys(_read_by(limit.condition)))
+            sides: set[bool] = set()
+            for base in self._around(candidate, names):
+                if len(sides) == 2:
+                    break  # a single field makes the difference
+                for name in names:
+                    for value in self._edge_values(limit.condition, base, name):
+                        fields = {**base, name: value}
                         request = self._repaired(candidate, fields, chance, fixed=(name,), apart=limit)
                         if request is not None:
                             holds = held(limit.condition, _fields_of(request), self.composition.arch)
+                            sides.add(holds)
                             yield Edge(candidate, limit, name, request, holds)
+
+    def _around(self, candidate: Candidate, names: list[str]) -> Iterator[Fields]:
+        """Yield the fields of a candidate's first base, then with one other value of one of these, compiled in."""
+        for base in map(_fields_of, self.bases(candidate)[:1]):
+            yield base
+            for name in (name for name in names if name not in self.launch and len(names) > 1):
+                yield from ({**base, name: value} for value in self.pools[name] if value != base[name])
 
     def breaking(self, candidate: Candidate, limit: Limit) -> Request | None:
         """Return a request that breaks a limit of a candidate, whatever it does to others; None where none is found."""
@@ -181,7 +192,7 @@ class Requests:
 
     def naming(self, candidate: Candidate, spec: Spec) -> Iterator[Request]:
         """Yield requests that may plan a spec: with the spec's values in fields of its names, within the candidate's
-        limits and, where none is, beyond them; then such as have one other value of a field that is compiled in."""
+        limits and, where none is, beyond them; then such as have one other value of another field, too."""
         chance = random.Random(f"{self.seed} naming {spec.identity()}")
         given = {name: getattr(spec, name) for name in self.pools if hasattr(spec, name)}
         bases = [_fields_of(base) for base in self.bases(candidate)]
@@ -192,10 +203,11 @@ class Requests:
                 if found is not None:
                     yield found
                     break
-        for name in (name for name in self.pools if name not in self.launch):
-            for value in self.pools[name]:
+        for name in (name for name in self.pools if name not in given):
+            for value in filter(_modest, self.pools[name]):
                 for base in bases[:1]:
-                    found = self._repaired(candidate, {**base, name: value}, chance, fixed=(name,), small=True)
+                    fields = {**base, **given, name: value}
+                    found = self._repaired(candidate, fields, chance, fixed=(*given, name), small=True)
                     if found is not None:
                         yield found
 
