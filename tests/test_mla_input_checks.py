@@ -1,4 +1,5 @@
-"""Every check of inputs that a caller of MLA decode is owed, before anything is launched: one wrong tensor each.
+"""Every check of inputs that a caller of MLA is owed, of absorbed and of projected queries: one wrong tensor each, told
+before anything is launched.
 
 On a device the same binder checks; where tensors lie, and of which device, is in `runtime/tests/test_hip_binder.py`.
 """
@@ -144,6 +145,71 @@ def test_a_wrong_input_is_told_before_anything_is_launched(plan, name):
     executor = Launched()
     with pytest.raises(BindError, match=re.escape(told)):
         call(plan, given, executor)
+    assert executor.launches == 0
+
+
+PROJECTED = ("mla.prefill", "mla.absorbed")
+"""What serves projected queries: both take the same tensors."""
+
+
+def projected_tensors():
+    """Return the tensors of a projected query: the cache and the indices are those of an absorbed one."""
+    shared = {name: array for name, array in tensors().items() if name != "qa"}
+    return {"q": zeros(3, HEADS, 192), "w_ukv": zeros(HEADS, 512, 256), **shared}
+
+
+@pytest.fixture(scope="module", params=PROJECTED)
+def projected_plan(request):
+    return dispatch(asked(absorbed_query=False, candidate=request.param), "gfx942")
+
+
+WRONG_PROJECTED = {
+    "an absorbed query": ({"q": zeros(3, HEADS, 576)}, "q: the extent of axis 2 is 576, 192"),
+    "a query of other heads": ({"q": zeros(3, 8, 192)}, "q: the extent of axis 1 is 8, 16"),
+    "a query in f32": ({"q": zeros(3, HEADS, 192, dtype=np.float32)}, "q"),
+    "a query off its alignment": ({"q": shifted(zeros(3, HEADS, 192), 8)}, "q: its address"),
+    "heads before tokens": ({"q": zeros(HEADS, 3, 192).transpose(1, 0, 2)}, "q: the stride of axis 0"),
+    "weights of other heads": ({"w_ukv": zeros(8, 512, 256)}, "w_ukv: the extent of axis 0 is 8, 16"),
+    "weights of another latent width": ({"w_ukv": zeros(HEADS, 256, 256)}, "w_ukv: the extent of axis 1 is 256, 512"),
+    "weights of keys alone": ({"w_ukv": zeros(HEADS, 512, 128)}, "w_ukv: the extent of axis 2 is 128, 256"),
+    "weights as models store them": ({"w_ukv": zeros(HEADS * 256, 512)}, "w_ukv has shape (4096, 512), 3 axes"),
+    "weights transposed, not copied": (
+        {"w_ukv": zeros(HEADS, 256, 512).transpose(0, 2, 1)},
+        "w_ukv: the stride of axis",
+    ),
+    "weights in f16": ({"w_ukv": zeros(HEADS, 512, 256, dtype=np.float16)}, "w_ukv"),
+    "an output of the latent width": ({"out": zeros(3, HEADS, 512)}, "out: the extent of axis 2 is 512, 128"),
+    "one cache of fewer pages": ({"k_rope": zeros(PAGES - 1, PAGE, 64)}, "k_rope: the extent of axis 0 is 6, 7"),
+    "query offsets that cover fewer queries": ({"cu_seqlens_q": i32(0, 1, 2, 2)}, "cu_seqlens_q"),
+    "two queries of a sequence": ({"cu_seqlens_q": i32(0, 2, 2, 3)}, "cu_seqlens_q"),
+    "key offsets whose difference leaves 32 bits": ({"cu_seqlens_k": i32(0, 2**31 - 1, -(2**31), 0)}, "cu_seqlens_k"),
+    "a page id past the cache": ({"block_table": i32([0, 1, PAGES], [0, 0, 0], [3, 4, 5])}, "block_table"),
+    "a query that is absorbed by name": ({"qa": zeros(3, HEADS, 192)}, "qa"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_PROJECTED)
+def test_a_wrong_input_of_projected_queries_is_told(projected_plan, name):
+    changes, told = WRONG_PROJECTED[name]
+    executor = Launched()
+    with pytest.raises(BindError, match=re.escape(told)):
+        call(projected_plan, {**projected_tensors(), **changes}, executor)
+    assert executor.launches == 0
+
+
+def test_right_inputs_of_projected_queries_are_launched(projected_plan):
+    executor = Launched()
+    call(projected_plan, projected_tensors(), executor)
+    assert executor.launches > 1, "kernels before or behind attention"
+
+
+@pytest.mark.parametrize("other", ["q", "w_ukv"])
+def test_an_output_that_shares_memory_with_weights_or_queries_is_told(projected_plan, other):
+    given = projected_tensors()
+    given["out"] = given[other].reshape(-1)[: 3 * HEADS * 128].reshape(3, HEADS, 128)
+    executor = Launched()
+    with pytest.raises(BindError, match="shares memory with"):
+        call(projected_plan, given, executor)
     assert executor.launches == 0
 
 

@@ -1,4 +1,6 @@
-"""The whole op of a decode step on the simulator: projected queries in, outputs of heads out, by way of the kernel."""
+"""The whole op of a decode step on the simulator: projected queries in, outputs of heads out, whoever multiplies by the
+up-projections: the caller, or kernels.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 
 from kinfolk import dispatch
 from kinfolk_mla.prefill_reference import projected_prefill
-from kinfolk_mla.projection import absorbed_query, projected_output, up_projections
+from kinfolk_mla.projection import absorbed_query, joint_up_projection, projected_output, up_projections
 from kinfolk_mla.reference import ABSOLUTE_GATE, LSE_GATE, PEAK_GATE, RELATIVE_GATE
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime import call
@@ -26,7 +28,8 @@ def draw(generator, *shape, size=1.0):
     return (size * generator.standard_normal(shape)).astype(ml_dtypes.bfloat16)
 
 
-def test_projections_and_kernel_are_attention_of_projected_queries():
+@pytest.mark.parametrize("candidate", ["mla.decode", "mla.prefill", "mla.absorbed"])
+def test_projections_and_kernel_are_attention_of_projected_queries(candidate):
     generator = np.random.default_rng(0)
     fields = {
         "num_heads": HEADS,
@@ -50,11 +53,13 @@ def test_projections_and_kernel_are_attention_of_projected_queries():
         "block_table": np.array(TABLE, np.int32),
     }
     w_uk, w_uv = up_projections(weight, num_heads=HEADS, nope_dim=128, v_dim=128)
-    artifact = compile_plan(dispatch(MlaRequest(absorbed_query=True, **fields), "gfx942"))
-    found = call(artifact, {"qa": absorbed_query(q, w_uk, rope_dim=64), **cache})
-    out = projected_output(found["out"], w_uv).astype(np.float64)
+    inputs = {"q": q, "w_ukv": joint_up_projection(weight, num_heads=HEADS, nope_dim=128, v_dim=128), **cache}
+    outside = candidate == "mla.decode"
+    plan = dispatch(MlaRequest(absorbed_query=outside, candidate=candidate, **fields), "gfx942")
+    given = {"qa": absorbed_query(q, w_uk, rope_dim=64), **cache} if outside else inputs
+    found = call(compile_plan(plan), given)
+    out = (projected_output(found["out"], w_uv) if outside else np.asarray(found["out"])).astype(np.float64)
 
-    inputs = {"q": q, "w_ukv": np.concatenate([w_uk, w_uv], axis=2), **cache}
     expected, sums = projected_prefill(MlaRequest(absorbed_query=False, **fields), inputs)
     error, size = np.abs(out - expected), np.abs(expected)
     assert (error <= ABSOLUTE_GATE + RELATIVE_GATE * size).all()

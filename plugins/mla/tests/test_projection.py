@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mla_batches import batch
 
 from kinfolk_mla.prefill_reference import projected_prefill
-from kinfolk_mla.projection import absorbed_query, projected_output, up_projections
+from kinfolk_mla.projection import absorbed_query, joint_up_projection, projected_output, up_projections
 from kinfolk_mla.reference import decode_reference
 
 
@@ -53,6 +53,16 @@ def test_a_models_weight_is_taken_apart_by_head():
     w_uk, w_uv = up_projections(weight, num_heads=3, nope_dim=7, v_dim=5)
     np.testing.assert_allclose(np.einsum("kr,hrn->khn", latent, w_uk), made[..., :7], rtol=1e-12)
     np.testing.assert_allclose(np.einsum("kr,hrv->khv", latent, w_uv), made[..., 7:], rtol=1e-12)
+
+
+def test_kernels_of_projected_queries_get_both_side_by_side_and_row_by_row():
+    """What is only put together keeps the order of the model's weight in memory, which no kernel reads."""
+    weight = np.random.default_rng(0).standard_normal((3 * (7 + 5), 10))
+    both = np.concatenate(up_projections(weight, num_heads=3, nope_dim=7, v_dim=5), axis=2)
+    joint = joint_up_projection(weight, num_heads=3, nope_dim=7, v_dim=5)
+    assert (joint == both).all() and joint.flags.c_contiguous and not both.flags.c_contiguous
+    with pytest.raises(ValueError, match="36 rows, 4 heads"):
+        joint_up_projection(weight, num_heads=4, nope_dim=7, v_dim=5)
 
 
 def draw(*shape, dtype=ml_dtypes.bfloat16, seed=0):

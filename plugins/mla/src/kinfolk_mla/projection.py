@@ -1,5 +1,7 @@
 """What stands around the latent kernels in a model: queries absorbed before them, their outputs projected after.
 
+    w_ukv = joint_up_projection(kv_b_weight, num_heads=128, nope_dim=128, v_dim=128)   # once: for projected queries
+
     w_uk, w_uv = up_projections(kv_b_weight, num_heads=128, nope_dim=128, v_dim=128)   # once
     qa = absorbed_query(q, w_uk, rope_dim=64)                                          # every step
     out = projected_output(latent, w_uv)
@@ -25,16 +27,30 @@ def up_projections(weight: Array, *, num_heads: int, nope_dim: int, v_dim: int, 
     `weight` (heads * (nope + v), latent): per head the rows of its keys, then those of its values. Views where the
     namespace has them; the dtype is kept. ValueError where the number of rows is another.
     """
+    heads = _by_head(xp or _namespace(weight), weight, num_heads, nope_dim + v_dim)
+    return heads[:, :, :nope_dim], heads[:, :, nope_dim:]
+
+
+def joint_up_projection(weight: Array, *, num_heads: int, nope_dim: int, v_dim: int, xp: Any = None) -> Array:
+    """Return w_ukv (heads, latent, nope + v), which kernels of projected queries take, from the weight of a model.
+
+    A copy, laid out row by row: both of `up_projections` side by side. ValueError where the number of rows is another.
+    """
     space = xp or _namespace(weight)
+    heads = _by_head(space, weight, num_heads, nope_dim + v_dim)
+    return space.reshape(space.reshape(heads, (-1,)), heads.shape)
+
+
+def _by_head(space: Any, weight: Array, num_heads: int, width: int) -> Array:
+    """Return the weight as (heads, latent, width)."""
     _expect_axes("weight", weight, 2)
     rows, latent = weight.shape
-    if rows != num_heads * (nope_dim + v_dim):
+    if rows != num_heads * width:
         raise ValueError(
-            f"weight has {rows} rows, {num_heads} heads of {nope_dim} + {v_dim} need {num_heads * (nope_dim + v_dim)}; "
+            f"weight has {rows} rows, {num_heads} heads of nope_dim + v_dim = {width} need {num_heads * width}; "
             f"its shape is (heads * (nope_dim + v_dim), latent), not transposed"
         )
-    heads = space.permute_dims(space.reshape(weight, (num_heads, nope_dim + v_dim, latent)), (0, 2, 1))
-    return heads[:, :, :nope_dim], heads[:, :, nope_dim:]
+    return space.permute_dims(space.reshape(weight, (num_heads, width, latent)), (0, 2, 1))
 
 
 def absorbed_query(q: Array, w_uk: Array, *, rope_dim: int, xp: Any = None) -> Array:
