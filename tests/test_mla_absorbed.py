@@ -100,7 +100,7 @@ def chosen(queries: int, keys: int, **changes: Any) -> str:
     return dispatch(request, "gfx942").candidate
 
 
-@pytest.mark.parametrize(("queries", "least"), [(1, 2)])
+@pytest.mark.parametrize(("queries", "least"), [(1, 2), (64, 86), (128, 257), (255, 65281)])
 def test_few_queries_behind_many_keys_are_absorbed(queries: int, least: int) -> None:
     """From q k >= 256 (k - q) on, keys and values are formed: on both sides of that edge."""
     assert queries * least < 256 * (least - queries) and queries * (least - 1) >= 256 * (least - 1 - queries)
