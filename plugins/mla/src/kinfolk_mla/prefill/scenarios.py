@@ -29,7 +29,7 @@ LONG: Final = 330
 FEW_HEADS: Final = 1
 """How many heads have the scenarios that are not about where heads lie, the one thing in which heads differ."""
 WAVE_HEADS: Final = 16
-"""The fewest heads that latent attention takes."""
+"""Heads of which one token fills the rows of a wave of latent attention."""
 
 
 @attrs.frozen(eq=False)
