@@ -24,7 +24,7 @@ from kinfolk.ir.value import Value
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.tile import paging
 from kinfolk_mla.addresses import address_scenarios
-from kinfolk_mla.decode import kernel
+from kinfolk_mla.decode import keys
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import StatusError, bind, call
@@ -219,7 +219,7 @@ def first(page: Value, bound: Value) -> Value:
 
 
 def refused_not_counted(patch: Patch) -> None:
-    patch.setattr(kernel, "count_refused_pages", lambda work, refused: None)
+    patch.setattr(keys, "count_refused_pages", lambda work, refused: None)
 
 
 FAULTS: dict[str, tuple[Callable[[Patch], None], str, set[str]]] = {

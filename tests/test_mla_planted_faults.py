@@ -26,7 +26,7 @@ from kinfolk.ir.value import Value
 from kinfolk.matrix import Atom
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.tile import paging, parting, softmax
-from kinfolk_mla.decode import epilogue, kernel, values
+from kinfolk_mla.decode import epilogue, kernel, keys, values
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.compilation import compile as compile_plan
@@ -114,11 +114,11 @@ def mask_off_by_one(patch: Patch) -> None:
     def mask(scores: Sequence[Any], keys: Sequence[Any], valid: Any) -> list[Any]:
         return softmax.mask_scores(scores, keys, valid + 1)
 
-    patch.setattr(kernel, "mask_scores", mask)
+    patch.setattr(keys, "mask_scores", mask)
 
 
 def no_mask(patch: Patch) -> None:
-    patch.setattr(kernel, "mask_scores", lambda scores, keys, valid: list(scores))
+    patch.setattr(keys, "mask_scores", lambda scores, keys, valid: list(scores))
 
 
 def dropped_rescale(patch: Patch) -> None:
@@ -162,7 +162,7 @@ def row_not_written(patch: Patch) -> None:
 
 
 def bad_page_not_counted(patch: Patch) -> None:
-    patch.setattr(kernel, "count_refused_pages", lambda work, refused: None)
+    patch.setattr(keys, "count_refused_pages", lambda work, refused: None)
 
 
 def page_id_not_checked(patch: Patch) -> None:
