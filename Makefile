@@ -53,6 +53,7 @@ goldens: $(INSTALLED) llvm20
 # Approve of every kernel as it is: make bless REASON='what moved, and why that is right'.
 bless: $(INSTALLED) llvm20
 	$(BIN)/kinfolk golden bless --reason "$$REASON"
+	$(BIN)/python tools/measure_quality.py
 	$(BIN)/python tools/generate_docs.py
 
 docs: $(INSTALLED)

@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import measure_quality
 from list_toolkit import page as toolkit
 
 from kinfolk.expr import Scope
@@ -111,6 +112,12 @@ def priority(composition: Composition) -> Iterator[str]:
     yield table(("", "candidate", "priority", "oldest flavor", "of", "notes"), rows)
 
 
+def quality(composition: Composition) -> Iterator[str]:
+    """Yield how good a family's kernels are on an arch by their code, beside what others have."""
+    rows = list(measure_quality.page(composition))
+    yield table(measure_quality.COLUMNS, rows) if rows else "Nobody has measured any.\n"
+
+
 PAGES = {
     "support.md": (
         "# What is served\n\nA request that meets all limits of a candidate is served; any other is refused with every "
@@ -121,6 +128,19 @@ PAGES = {
         "# What compiled kernels take\n\nThe figures that `kinfolk golden check` compares with, by arch, flavor and "
         "build of the compiler.\n",
         resources,
+    ),
+    "quality.md": (
+        "# How good kernels are by their code\n\n"
+        "Nothing here is a run time: `kinfolk inspect` reads these figures from compiled code, and "
+        "[its page](../cli.md#inspect) says what its models assume. **Clocks** are of a compute unit per key and 64 "
+        "heads, without cold blocks and with all of them; **real** by the second model. Of prefill a head is a row of "
+        "queries. **Matrix share** counts cold blocks, **hot** does not. **Conflicts** are the cycles of workgroup "
+        "memory that bank conflicts take, of all, as `kinfolk profile` counts them; at least so many, where it is not "
+        "published which lanes are served together. **Kept** is the floor below which a test fails.\n\n"
+        f"`{measure_quality.COMMAND}` measures again. The rows behind ours are of published kernels, named with the "
+        "revision that was compiled, by the same models, every block of their loops counted; and of prototypes. "
+        "Attention over 128 columns stands for prefill, for which no published kernel expands the keys.\n",
+        quality,
     ),
     "priority.md": (
         "# Which candidate is taken\n\nOf those that serve a request the first in this order of which no note says "
