@@ -70,7 +70,12 @@ def fma(a: Value, b: Value, c: Value) -> Value:
     x, y, z = (float(each.number) for each in (a, b, c))
     if not all(map(math.isfinite, (x, y, z))):
         with np.errstate(all="ignore"):
-            return of_float(np.float64(x) * np.float64(y) + np.float64(z))
+            return of_float(np.float64(x) * np.float64(y) + np.float64(z), a.width)
+    if a.width == 64:
+        total = Fraction(x) * Fraction(y) + Fraction(z)
+        if abs(total) >= Fraction(2) ** 1024 - Fraction(2) ** 970:  # halfway from the largest f64 to the next power
+            return of_float(math.inf if total > 0 else -math.inf, 64)
+        return of_float(float(total) if total else x * y + z, 64)
     product = Fraction(x) * Fraction(y)
     negative = math.copysign(1, x) * math.copysign(1, y) < 0 and math.copysign(1, z) < 0
     return rounded(product + Fraction(z), negative)
@@ -94,17 +99,28 @@ def signed_from(x: Value, count: Value) -> Value:
 FUNCTIONS: dict[str, Callable[..., Value]] = {
     "isNAN": lambda x: Value(bool(np.isnan(x.number)), 1),
     "isSignalNAN": lambda x: Value(0, 1),  # none is among what is recorded
+    "isQuietNAN": lambda x: Value(bool(np.isnan(x.number)), 1),
+    "exponent": lambda x: Value(x.bits >> 23 & 0xFF, 32, "i"),
+    "sign": lambda x: Value(x.bits >> x.width - 1, 1),
+    "abs": lambda x: Value(x.bits & (1 << x.width - 1) - 1, x.width, "f"),
     "signext": lambda x: Value(x.bits, x.width, "i"),
     "signext_from_bit": signed_from,
     "fma": fma,
-    "floor": lambda x: of_float(np.floor(x.number)),
-    "fract": lambda x: of_float(x.number - np.floor(x.number)),
+    "floor": lambda x: of_float(np.floor(x.number), x.width),
+    "trunc": lambda x: of_float(np.trunc(x.number), x.width),
+    "fract": lambda x: of_float(x.number - np.floor(x.number), x.width),
     "isEven": lambda x: Value(bool(np.isfinite(x.number)) and x.number % 2 == 0, 1),
     "sqrt": lambda x: of_float(np.sqrt(x.number)),
     "pow": lambda x, y: of_float(np.power(np.float64(x.number), np.float64(y.number))),
     "log2": lambda x: of_float(np.log2(np.float64(x.number))),
     "i32_to_f32": lambda x: of_float(float(x.seen("i", 32).number)),
     "u32_to_f32": lambda x: of_float(float(x.bits)),
+    "i32_to_f64": lambda x: of_float(float(x.seen("i", 32).number), 64),
+    "u32_to_f64": lambda x: of_float(float(x.bits), 64),
+    "f64_to_f32": lambda x: of_float(x.number),
+    "f32_to_f64": lambda x: of_float(x.number, 64),
+    "f64_to_i32": to_integer(-(1 << 31), (1 << 31) - 1, "i"),
+    "f64_to_u32": to_integer(0, (1 << 32) - 1, "u"),
     "f32_to_i32": to_integer(-(1 << 31), (1 << 31) - 1, "i"),
     "f32_to_u32": to_integer(0, (1 << 32) - 1, "u"),
     "f32_to_f16": lambda x: of_float(x.number, 16),
@@ -253,6 +269,9 @@ class Evaluator:
         with np.errstate(all="ignore"):
             if operator == "**":
                 return _power(a, b)
+            if b.kind == "exponent":
+                power = max(-5000, min(5000, b.seen("i", 32).number))
+                return of_float(np.ldexp(np.float64(a.number), power), a.width)
             if a.kind == "f" and b.kind == "f":
                 width = max(a.width, b.width)
                 x, y = FLOATS[width](a.number), FLOATS[width](b.number)
@@ -302,8 +321,13 @@ class Evaluator:
                 self._next()
                 low = self._choice()
             self._next("]")
-            width = int(high.number) - int(low.number) + 1
-            value = Value(value.bits >> int(low.number), width)
+            top, bottom = int(high.number), int(low.number)
+            if top < bottom:  # the bits in the other direction
+                value = Value(
+                    int(f"{value.bits >> top & (1 << bottom - top + 1) - 1:0{bottom - top + 1}b}"[::-1], 2), 32
+                )
+                continue
+            value = Value(value.bits >> bottom, top - bottom + 1)
         return value
 
     def _primary(self) -> Value:
@@ -359,7 +383,9 @@ class Evaluator:
 
 
 def _power(a: Value, b: Value) -> Value:
-    return of_float(np.ldexp(1.0, max(-600, min(600, int(b.seen("i", 32).number)))), 64) if a.number == 2 else a
+    """Return two to a power as its exponent alone, which `*` takes."""
+    assert a.number == 2
+    return Value(b.bits, 32, "exponent")
 
 
 def _cast(value: Value, width: int, kind: str) -> Value:

@@ -25,8 +25,7 @@ from isa_pseudocode import Evaluator, Value
 from kinfolk_amdgcn.codeobject import read_code_object
 from kinfolk_amdgcn.isa.declare import Declared
 from kinfolk_amdgcn.isa.encoding import decoded
-from kinfolk_amdgcn.isa.scalar_alu import SCALAR
-from kinfolk_amdgcn.isa.vector_alu import VECTOR
+from kinfolk_amdgcn.isa.program import SCALAR, VECTOR
 
 TARGET = Path(__file__).resolve().parent.parent / "arch/amdgcn/tests/isa_vectors.json"
 CASES = 28
@@ -48,14 +47,17 @@ def operand(name: str, number: int, position: int, generator: np.random.Generato
     """Return the bits of one operand in a case: an edge of its type, or anything."""
     if name in ("mask", "scc"):
         return int(generator.integers(0, 2))
-    if name == "f32":
+    if name in ("f32", "f64"):
         if number < len(FLOATS):
             value = FLOATS[(number + (0, 5, 1)[position]) % len(FLOATS)]
         elif number % 2:
             value = generator.normal() * 2.0 ** int(generator.integers(-12, 12))
-        else:
+        elif name == "f32":
             return int(generator.integers(0, 1 << 32)) & 0xFF7FFFFF  # no NaN but those above
-        return int(np.array(value, np.float32).view(np.uint32))
+        else:
+            value = generator.normal() * 2.0 ** int(generator.integers(-600, 600))
+        size = int(name[1:]) // 8
+        return int(np.array(value, f"f{size}").view(f"u{size}"))
     if name == "f16":
         return int(generator.choice(HALVES) if number < len(HALVES) else generator.integers(0, 0x7C00))
     width = int(name[1:])
@@ -107,6 +109,8 @@ def results(row: Declared, values: list[int], lane: int, texts: dict[str, str]) 
         variables["D0"], plain = Value(plain[-1], 64), plain[:-1]
     elif row.facts.get("saves_exec"):
         variables["EXEC"], plain = Value(plain[1], 64), plain[:1]
+    if "literal_at" in row.facts:
+        variables["SIMM32"] = Value(plain.pop(row.facts["literal_at"]), 64)
     variables |= {f"S{number}": Value(value, 64) for number, value in enumerate(plain)}
     evaluator = Evaluator(variables, texts)
     evaluator.run(texts[row.name])

@@ -122,8 +122,8 @@ class AccessError(Exception):  # never leaves an executor: it becomes a fault of
 class MachineMemory(Protocol):
     """Memory by address, as running machine code reaches it.
 
-    `unit` is 1, 2 or 4 bytes, addresses (uint64) are multiples of it, values unsigned integers of it. Both raise
-    AccessError for bytes outside of every allocation, and for reads of those that nothing has written.
+    `unit` is 1, 2 or 4 bytes, values are unsigned integers of it, addresses (uint64) need not be multiples of it. Both
+    raise AccessError for bytes outside of every allocation, and for reads of those that nothing has written.
     """
 
     def read(self, addresses: npt.NDArray[Any], unit: int) -> npt.NDArray[Any]:

@@ -89,7 +89,7 @@ class LaunchMemory:
         if slot == BLOCK_SLOT:
             return self._read_block(addresses, unit)
         storage, offsets = self._offsets(addresses, slot, unit, "reads")
-        if unit > 1 and (offsets % unit).any():  # aligned as an address, but not as a place in its buffer
+        if unit > 1 and (offsets % unit).any():
             half = unit // 2
             low, high = self._read_slot(addresses, slot, half), self._read_slot(addresses + np.uint64(half), slot, half)
             return low.astype(f"u{unit}") | high.astype(f"u{unit}") << np.uint8(8 * half)

@@ -158,7 +158,7 @@ class _Run:
                     w.undefined &= ~step.writes
                     w.written |= step.writes
                 if step.matrix:
-                    w.matrix_results.append((step.writes, w.states, step.matrix + extra))
+                    w.matrix_results.append((step.writes, w.states, step.settles or step.matrix + extra))
                 if not step.flow:
                     pc += 1
                 elif step.flow == "branch":

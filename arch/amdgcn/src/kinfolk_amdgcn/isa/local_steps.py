@@ -39,8 +39,16 @@ def _declare_all() -> None:
     for name, opcode, size, signed in (("i8", 57, 1, True), ("u8", 58, 1, False), ("i16", 59, 2, True)):
         add(f"ds_read_{name}", opcode, action=_read_part, size=size, signed=signed)
     add("ds_read_u16", 60, action=_read_part, size=2, signed=False)
-    add("ds_write_b8", 30, action=_write_part, size=1)
-    add("ds_write_b16", 31, action=_write_part, size=2)
+    for high, suffix, opcode in ((False, "", 30), (True, "_d16_hi", 84)):
+        add(f"ds_write_b8{suffix}", opcode, action=_write_part, size=1, high=high)
+        add(f"ds_write_b16{suffix}", opcode + 1, action=_write_part, size=2, high=high)
+    for number, (name, size, signed) in enumerate((("u8", 1, False), ("i8", 1, True), ("u16", 2, False))):
+        for high in (False, True):
+            suffix = "_hi" * high
+            opcode = 86 + 2 * number + high
+            add(
+                f"ds_read_{name}_d16{suffix}", opcode, action=_read_part, size=size, signed=signed, half=True, high=high
+            )
     add("ds_read_b64_tr_b8", 226, action=_read_transposed, size=8, bits=8)
     add("ds_read_b64_tr_b16", 227, action=_read_transposed, size=8, bits=16)
     add("ds_bpermute_b32", 63, action=_permute, size=4)
@@ -163,6 +171,7 @@ def _read_part(given: Given) -> Step:
     size, [offset], address = given.declared.facts["size"], _offsets(given), _address(given)
     signed, row = bool(given.declared.facts["signed"]), _row(given, "vdst", 1)
     kind = np.dtype(f"{'i' if signed else 'u'}{size}")
+    half, shift = bool(given.declared.facts.get("half")), np.uint32(16 * given.declared.facts.get("high", False))
 
     def run(w: Waves) -> None:
         local = w.batch.local
@@ -170,16 +179,18 @@ def _read_part(given: Given) -> Step:
         units = local.units_of(places, size)
         local.check_read(w, units)
         local.mark_read(w, units)
-        data = local.bytes.view(kind)[np.maximum(places, 0) // size]
-        w.put(row, data.astype(np.int32).view(np.uint32))
+        data = local.bytes.view(kind)[np.maximum(places, 0) // size].astype(np.int32).view(np.uint32)
+        if half:
+            data = (data & np.uint32(0xFFFF)) << shift | w.v[row] & np.uint32(0xFFFF0000 >> int(shift))
+        w.put(row, data)
         w.load(w.local_loads, Outstanding(rows_mask(row), reads=units))
 
-    return _step(given, run, rows_mask(address), rows_mask(row))
+    return _step(given, run, rows_mask(address) | (rows_mask(row) if half else 0), rows_mask(row))
 
 
 def _write_part(given: Given) -> Step:
     size, [offset], address = given.declared.facts["size"], _offsets(given), _address(given)
-    row = _row(given, "data0", 1)
+    row, shift = _row(given, "data0", 1), np.uint32(16 * given.declared.facts["high"])
     kind = np.dtype(f"u{size}")
 
     def run(w: Waves) -> None:
@@ -188,7 +199,7 @@ def _write_part(given: Given) -> Step:
         units = local.units_of(places, size)
         local.check_write(w, units)
         local.mark_write(w, units)
-        _store(local.bytes.view(kind), places // size, w.v[row : row + 1].astype(kind))
+        _store(local.bytes.view(kind), places // size, (w.v[row : row + 1] >> shift).astype(kind))
         w.load(w.local_loads, Outstanding(0, writes=units))
 
     return _step(given, run, rows_mask(address) | rows_mask(row), 0)

@@ -23,6 +23,8 @@ from kinfolk_amdgcn.isa.step import Given, Step
 from kinfolk_amdgcn.isa.waves import LANES, Array, Waves
 
 MATRIX: Final = Table()
+F32_STATES: Final = 2
+"""Wait states past the passes of a product of f32, on every arch; those of narrower types are a fact of the arch."""
 
 
 @attrs.frozen
@@ -109,6 +111,7 @@ def matrix_step(given: Given) -> Step:
         lanes=True,
         unit="matrix",
         matrix=shape.passes,
+        settles=shape.passes + F32_STATES if shape.a == "f32" else 0,
         multiplies=shape.m * shape.n * shape.k,
     )
 

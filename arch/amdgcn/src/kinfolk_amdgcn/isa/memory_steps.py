@@ -42,8 +42,14 @@ def _declare_all() -> None:
             suffix = f"x{count}" if count > 1 else ""
             add(f"{prefix}_load_dword{suffix}", format_, 19 + count, kind, action="load", size=4, count=count)
             add(f"{prefix}_store_dword{suffix}", format_, 27 + count, kind, action="store", size=4, count=count)
-        add(f"{prefix}_store_byte", format_, 24, kind, action="store", size=1, count=1)
-        add(f"{prefix}_store_short", format_, 26, kind, action="store", size=2, count=1)
+        for high, suffix in ((False, ""), (True, "_d16_hi")):
+            add(f"{prefix}_store_byte{suffix}", format_, 24 + high, kind, action="store", size=1, count=1, high=high)
+            add(f"{prefix}_store_short{suffix}", format_, 26 + high, kind, action="store", size=2, count=1, high=high)
+        for number, (name, size, signed) in enumerate((("ubyte", 1, False), ("sbyte", 1, True), ("short", 2, False))):
+            for high in (False, True):
+                half: dict[str, Any] = {"size": size, "signed": signed, "high": high}
+                opcode = 32 + 2 * number + high
+                add(f"{prefix}_load_{name}_d16{'_hi' * high}", format_, opcode, kind, action="half", count=1, **half)
         add(f"{prefix}_atomic_add", format_, 66, kind, action="atomic", size=4, count=1, type="u4")
         add(f"{prefix}_atomic_add_f32", format_, 77, kind, action="atomic", size=4, count=1, type="f4")
     for name, opcode, count in (("dword", 42, 1), ("dwordx4", 125, 4), ("dwordx3", 126, 3)):
@@ -64,7 +70,10 @@ def scalar_load_step(given: Given) -> Step:
         address = source.read(w).data + np.uint64(offset & 0xFFFFFFFFFFFFFFFF)
         if extra is not None:
             address = address + extra.read(w).data.astype(np.uint64)
-        places = (address & ~np.uint64(3))[:, None] + np.arange(0, 4 * count, 4, dtype=np.uint64)
+        odd = (address & np.uint64(3)) != 0
+        if odd.any():
+            raise Stop("alignment", "is at an address that is no multiple of 4", int(np.argmax(odd)))
+        places = address[:, None] + np.arange(0, 4 * count, 4, dtype=np.uint64)
         with _naming(None):
             w.s[:, register : register + count] = w.batch.memory.read(places, 4)
         w.load(w.local_loads, Outstanding(registers, scalar=True))
@@ -81,7 +90,7 @@ def memory_step(given: Given) -> Step:
         return _stage(given, places, reads)
     if given.field("lds"):
         raise Stop("unsupported", "stores from workgroup memory, which is not modelled")
-    return {"load": _load, "store": _store, "atomic": _atomic}[action](given, places, reads)
+    return {"load": _load, "half": _load_half, "store": _store, "atomic": _atomic}[action](given, places, reads)
 
 
 def _step(given: Given, run: Run, reads: int, writes: int, lanes: bool = False) -> Step:
@@ -176,7 +185,6 @@ def _loaded(w: Waves, places: Places, size: int, count: int) -> Array:
     each = np.arange(count, dtype=np.int64) * size
     reached = address[..., None] + each
     within = np.broadcast_to(there, w.live.shape)[..., None] - each
-    _check_alignment(w, address, size)
     wanted = (within >= size) & w.live[..., None]
     if ((within > 0) & (within < size) & w.live[..., None]).any():
         raise Stop("unsupported", "reads a unit of which a part is out of range, which is not known")
@@ -192,15 +200,6 @@ def _loaded(w: Waves, places: Places, size: int, count: int) -> Array:
 
 def _all_lanes(w: Waves) -> tuple[Array, Array]:
     return np.repeat(np.arange(w.count), LANES), np.tile(np.arange(LANES), w.count)
-
-
-def _check_alignment(w: Waves, address: Array, size: int) -> None:
-    odd: Array = address & size - 1
-    wrong = (odd != 0) & w.live
-    if wrong.any():
-        wave = int(np.flatnonzero(np.any(wrong, axis=1))[0])
-        lanes = np.flatnonzero(wrong[wave]).tolist()
-        raise Stop("alignment", f"is at an address that is no multiple of {size}", wave, lanes)
 
 
 def _data_row(given: Given, width: int, destination: bool) -> int:
@@ -225,11 +224,25 @@ def _load(given: Given, places: Places, reads: int) -> Step:
     return _step(given, run, reads, registers, lanes=True)
 
 
+def _load_half(given: Given, places: Places, reads: int) -> Step:
+    """Return the step of a load to one half of a register; the other stays."""
+    facts, row = given.declared.facts, _data_row(given, 1, destination=True)
+    size, signed, shift = facts["size"], facts["signed"], np.uint32(16 * facts["high"])
+    kept, registers = np.uint32(0xFFFF0000 >> int(shift)), rows_mask(row)
+
+    def run(w: Waves) -> None:
+        data = _loaded(w, places, size, 1)[:, :, 0]
+        wide = data.view(np.int8).astype(np.int16).view(np.uint16) if signed else data
+        w.put(row, wide.astype(np.uint32) << shift | w.v[row] & kept)
+        w.load(w.vector_loads, Outstanding(registers))
+
+    return _step(given, run, reads | registers, registers, lanes=True)
+
+
 def _written_at(w: Waves, places: Places, size: int, count: int) -> tuple[Array, tuple[Array, ...]]:
     """Return addresses of what lanes write, in order of lanes, and the (wave, lane, unit) of each."""
     address, there = places(w)
     each = np.arange(count, dtype=np.int64) * size
-    _check_alignment(w, address, size)
     within = np.broadcast_to(there, w.live.shape)[..., None] - each
     if ((within > 0) & (within < size) & w.live[..., None]).any():
         raise Stop("unsupported", "writes a unit of which a part is out of range, which is not known")
@@ -240,11 +253,11 @@ def _written_at(w: Waves, places: Places, size: int, count: int) -> tuple[Array,
 def _store(given: Given, places: Places, reads: int) -> Step:
     facts = given.declared.facts
     size, count = facts["size"], facts["count"]
-    row = _data_row(given, count, destination=False)
+    row, shift = _data_row(given, count, destination=False), np.uint32(16 * facts.get("high", False))
 
     def run(w: Waves) -> None:
         reached, index = _written_at(w, places, size, count)
-        values = w.v[row : row + count][index[2], index[0], index[1]]
+        values = w.v[row : row + count][index[2], index[0], index[1]] >> shift
         with _naming((index[0], index[1])):
             w.batch.memory.write(reached, values.astype(f"u{size}"))
         w.load(w.vector_loads, Outstanding(0))
@@ -260,6 +273,11 @@ def _atomic(given: Given, places: Places, reads: int) -> Step:
 
     def run(w: Waves) -> None:
         reached, index = _written_at(w, places, 4, 1)
+        odd = (reached & np.uint64(3)) != 0
+        if odd.any():
+            first = int(np.argmax(odd))
+            where = int(index[0][first]), [int(index[1][first])]
+            raise Stop("alignment", "is at an address that is no multiple of 4", *where)
         values = w.v[row][index[0], index[1]].view(kind)
         before = np.empty(len(values), np.uint32)
         with _naming((index[0], index[1])):

@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from kinfolk_amdgcn.isa import doubles, halves
 from kinfolk_amdgcn.isa.declare import Declared, Table
 from kinfolk_amdgcn.isa.encoding import Encoded, decoded
 from kinfolk_amdgcn.isa.fault import MachineFault, Stop
@@ -25,6 +26,7 @@ from kinfolk_amdgcn.isa.vector_alu import VECTOR
 from kinfolk_amdgcn.isa.vector_steps import vector_step
 from kinfolk_amdgcn.isa.waves import Waves
 
+assert doubles, halves  # they add to the table of vector instructions
 TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, LOCAL, MEMORY, FLOW)
 _STEPS: Final[dict[str, Callable[[Given], Step]]] = {
     "lane": vector_step,

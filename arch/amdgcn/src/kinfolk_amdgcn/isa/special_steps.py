@@ -215,10 +215,15 @@ def _packed_move(given: Given) -> Step:
     return _step(given, run, sources[0].registers | sources[1].registers, rows_mask(row, 2))
 
 
+@_declare("v_bitop3_b16", "VOP3", 563)
 @_declare("v_bitop3_b32", "VOP3", 564)
 def _truth_table(given: Given) -> Step:
     """Each bit of the result is the bit of a table that the three operands' bits choose, the first counting most."""
     table = given.field("omod") << 6 | given.field("abs") << 3 | given.field("neg")
+    narrow = given.declared.name.endswith("16")
+    if narrow and given.field("opsel"):
+        raise Stop("unsupported", "selects halves of registers, which is not modelled")
+    kept = np.uint32(0xFFFF if narrow else 0xFFFFFFFF)
     sources = [_source(given, number) for number in range(3)]
     row = given.registers.row(given.field("vdst"), False)
 
@@ -229,7 +234,31 @@ def _truth_table(given: Given) -> Step:
             if table >> choice & 1:
                 x, y, z = (each if choice >> place & 1 else ~each for each, place in ((a, 2), (b, 1), (c, 0)))
                 result = result | (x & y & z)
-        w.put(row, result)
+        w.put(row, result & kept)
 
     reads = sources[0].registers | sources[1].registers | sources[2].registers
     return _step(given, run, reads, rows_mask(row))
+
+
+def _narrowing(element: str) -> Make:
+    """Return what rounds two f32 to 8-bit floats, to nearest even, into one half of a register; the other stays."""
+
+    def make(given: Given) -> Step:
+        if given.field("neg") or given.field("abs") or given.field("opsel") & 0b0111:
+            raise Stop("unsupported", "is modified in a way that is not modelled")
+        sources = [_source(given, number, "f32") for number in (0, 1)]
+        row, shift = given.registers.row(given.field("vdst"), False), 16 if given.field("opsel") else 0
+        dtype = numpy_dtype(float8_type(given.float8, element))
+
+        def run(w: Waves) -> None:
+            low, high = (_full(w, source.read(w).data).astype(dtype).view(np.uint8) for source in sources)
+            pair = (low.astype(np.uint32) | high.astype(np.uint32) << np.uint32(8)) << np.uint32(shift)
+            w.put(row, pair | w.v[row] & np.uint32(0xFFFF0000 >> shift))
+
+        return _step(given, run, sources[0].registers | sources[1].registers | rows_mask(row), rows_mask(row))
+
+    return make
+
+
+for _number, _element in ((674, "fp8"), (675, "bf8")):
+    _declare(f"v_cvt_pk_{_element}_f32", "VOP3", _number)(_narrowing(_element))

@@ -28,8 +28,9 @@ class Step:
 
     Of a `branch`, `target` is the index of the instruction that it leads to and `taken` says which waves go there.
     `lanes`: it works on each lane; an access ends in the order of its `queue`. `states`: how many wait states it
-    takes. Of a matrix instruction, `accumulates` are the registers that it adds to, `matrix` its passes and
-    `multiplies` its products. `early`: it follows too soon on the instruction of that index, and how.
+    takes. Of a matrix instruction, `accumulates` are the registers that it adds to, `matrix` its passes, `multiplies`
+    its products, and its result settles after `settles` wait states, where that is not the arch's to say. `early`: it
+    follows too soon on the instruction of that index, and how.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Step:
     accumulates: int = 0
     matrix: int = 0
     multiplies: int = 0
+    settles: int = 0
     early: tuple[int, str] | None = None
 
     @property

@@ -56,16 +56,79 @@ def _high_product(signed: bool) -> Meaning:
     return meaning
 
 
-def max_f32(m: Any, a: Any, b: Any) -> Any:
-    """The larger one; a number where the other is NaN, and +0 of zeros of both signs."""
-    larger = m.where(a > b, a, m.where(b > a, b, m.bits(m.bits(a, I32) & m.bits(b, I32), F32)))
-    return m.where(a.ne(a), b, m.where(b.ne(b), a, larger))
+def larger_float(bits: Any, type_: Any) -> OfTwo:
+    """Return the larger one; a number where the other is NaN, and +0 of zeros of both signs."""
+
+    def larger(m: Any, a: Any, b: Any) -> Any:
+        found = m.where(a > b, a, m.where(b > a, b, m.bits(m.bits(a, bits) & m.bits(b, bits), type_)))
+        return m.where(a.ne(a), b, m.where(b.ne(b), a, found))
+
+    return larger
 
 
-def min_f32(m: Any, a: Any, b: Any) -> Any:
-    """The smaller one; a number where the other is NaN, and -0 of zeros of both signs."""
-    smaller = m.where(a < b, a, m.where(b < a, b, m.bits(m.bits(a, I32) | m.bits(b, I32), F32)))
-    return m.where(a.ne(a), b, m.where(b.ne(b), a, smaller))
+def smaller_float(bits: Any, type_: Any) -> OfTwo:
+    """Return the smaller one; a number where the other is NaN, and -0 of zeros of both signs."""
+
+    def smaller(m: Any, a: Any, b: Any) -> Any:
+        found = m.where(a < b, a, m.where(b < a, b, m.bits(m.bits(a, bits) | m.bits(b, bits), type_)))
+        return m.where(a.ne(a), b, m.where(b.ne(b), a, found))
+
+    return smaller
+
+
+max_f32, min_f32 = larger_float(I32, F32), smaller_float(I32, F32)
+
+
+def _median_f32(m: Any, a: Any, b: Any, c: Any) -> Any:
+    """The middle one; of operands with a NaN the smallest number."""
+    middle = max_f32(m, min_f32(m, a, b), min_f32(m, max_f32(m, a, b), c))
+    some_nan = (a + b + c).ne(a + b + c)
+    some_nan = m.where(a.ne(a), m.const(1, I1), m.where(b.ne(b), m.const(1, I1), m.where(c.ne(c), some_nan, c.ne(c))))
+    return m.where(some_nan, min_f32(m, min_f32(m, a, b), c), middle)
+
+
+def truncated(m: Any, x: Any) -> Any:
+    """x without its fraction, with its sign; what is large has none."""
+    bits = I64 if x.type == F64 else I32
+    sign = m.bits(x, bits) & (1 << bits.bits - 1)
+    size = m.bits(m.bits(x, bits) & ((1 << bits.bits - 1) - 1), x.type)
+    whole = m.where(size < 2.0**62, m.to_float(m.to_int(size, I64), x.type), size)
+    return m.where(x.eq(x), m.bits(m.bits(whole, bits) | sign, x.type), x)
+
+
+def floor(m: Any, x: Any) -> Any:
+    """The largest whole number that is not above x."""
+    whole = truncated(m, x)
+    return m.where(x < whole, whole - 1.0, whole)
+
+
+def _ceiling(m: Any, x: Any) -> Any:
+    whole = truncated(m, x)
+    return m.where(x > whole, whole + 1.0, whole)
+
+
+def _reversed(m: Any, x: Any) -> Any:
+    for count, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
+        x = (m.lshr(x, count) & mask) | ((x & mask) << count)
+    return m.lshr(x, 16) | (x << 16)
+
+
+def _leading_zeros(m: Any, x: Any) -> Any:
+    """How many zeros stand before the highest set bit; -1 where there is none."""
+    spread = x
+    for count in (1, 2, 4, 8, 16):
+        spread = spread | m.lshr(spread, count)
+    return m.where(x.eq(0), m.const(-1, I32), m.const(32, I32) - _population(m, spread))
+
+
+def _leading_signs(m: Any, x: Any) -> Any:
+    """How many bits from the highest on are like it; -1 where all are."""
+    return _leading_zeros(m, m.where(x < 0, x ^ 0xFFFFFFFF, x))
+
+
+def _trailing_zeros(m: Any, x: Any) -> Any:
+    lowest = x & (m.const(0, I32) - x)
+    return m.where(x.eq(0), m.const(-1, I32), _population(m, lowest - 1))
 
 
 def _pick(condition: str, unsigned: bool) -> OfTwo:
@@ -152,12 +215,13 @@ def _mad_u64(m: Any, a: Any, b: Any, c: Any) -> Any:
     return total, m.unsigned_less(total, product)
 
 
-def _pair(m: Any, low: Any, high: Any) -> Any:
+def pair_of(m: Any, low: Any, high: Any) -> Any:
+    """Two values of 16 bits in one register."""
     return m.zext(m.bits(low, I16), I32) | (m.zext(m.bits(high, I16), I32) << 16)
 
 
 def _narrow_pair(to: Any) -> Meaning:
-    return lambda m, a, b: _pair(m, narrow_float(m, a, to), narrow_float(m, b, to))
+    return lambda m, a, b: pair_of(m, narrow_float(m, a, to), narrow_float(m, b, to))
 
 
 def _byte_to_float(number: int) -> Meaning:
@@ -168,7 +232,8 @@ def _unsigned_to_float(m: Any, x: Any) -> Any:
     return m.convert(m.to_float(m.zext(x, I64), F64), F32)
 
 
-def _float_to_unsigned(m: Any, x: Any) -> Any:
+def to_unsigned(m: Any, x: Any) -> Any:
+    """A float rounded toward zero as an unsigned integer of 32 bits; it saturates, and NaN gives 0."""
     wide = m.to_int(x, I64)
     capped = m.where(wide >= 0xFFFFFFFF, m.const(0xFFFFFFFF, I64), wide)
     return m.trunc(m.where(wide < 0, m.const(0, I64), capped), I32)
@@ -205,6 +270,7 @@ _VOP2: Final[Rows] = (
     ("v_subrev_co_u32", 27, "i32 mask: i32 i32", lambda m, a, b: _subtract_borrow(m, b, a)),
     ("v_addc_co_u32", 28, "i32 mask: i32 i32 mask", _add_carry),
     ("v_subb_co_u32", 29, "i32 mask: i32 i32 mask", _subtract_borrow),
+    ("v_subbrev_co_u32", 30, "i32 mask: i32 i32 mask", lambda m, a, b, c: _subtract_borrow(m, b, a, c)),
     ("v_lshrrev_b16", 43, "i16: i16 i16", lambda m, n, x: m.lshr(x, n & 15)),
     ("v_lshlrev_b16", 42, "i16: i16 i16", lambda m, n, x: x << (n & 15)),
     ("v_add_u16", 38, "i16: i16 i16", lambda m, a, b: a + b),
@@ -219,11 +285,18 @@ _VOP1: Final[Rows] = (
     ("v_mov_b32", 1, "i32: i32", lambda m, x: x),
     ("v_cvt_f32_i32", 5, "f32: i32", lambda m, x: m.to_float(x, F32)),
     ("v_cvt_f32_u32", 6, "f32: i32", _unsigned_to_float),
-    ("v_cvt_u32_f32", 7, "i32: f32", _float_to_unsigned),
+    ("v_cvt_u32_f32", 7, "i32: f32", to_unsigned),
     ("v_cvt_i32_f32", 8, "i32: f32", lambda m, x: m.to_int(x, I32)),
     ("v_cvt_f16_f32", 10, "f16: f32", lambda m, x: narrow_float(m, x, F16)),
     ("v_cvt_f32_f16", 11, "f32: f16", widen_float),
     *((f"v_cvt_f32_ubyte{number}", 17 + number, "f32: i32", _byte_to_float(number)) for number in range(4)),
+    ("v_trunc_f32", 28, "f32: f32", truncated),
+    ("v_ceil_f32", 29, "f32: f32", _ceiling),
+    ("v_floor_f32", 31, "f32: f32", floor),
+    ("v_bfrev_b32", 44, "i32: i32", _reversed),
+    ("v_ffbh_u32", 45, "i32: i32", _leading_zeros),
+    ("v_ffbl_b32", 46, "i32: i32", _trailing_zeros),
+    ("v_ffbh_i32", 47, "i32: i32", _leading_signs),
     ("v_rndne_f32", 30, "f32: f32", lambda m, x: m.rint(x)),
     ("v_exp_f32", 32, "f32: f32", _op(arithmetic.exp2)),
     ("v_log_f32", 33, "f32: f32", _op(arithmetic.log2)),
@@ -253,6 +326,7 @@ _VOP3: Final[Rows] = (
     ("v_max3_f32", 467, "f32: f32 f32 f32", _three(max_f32)),
     ("v_max3_i32", 468, "i32: i32 i32 i32", _three(MAX_I32)),
     ("v_max3_u32", 469, "i32: i32 i32 i32", _three(MAX_U32)),
+    ("v_med3_f32", 470, "f32: f32 f32 f32", _median_f32),
     ("v_med3_i32", 471, "i32: i32 i32 i32", _median(MAX_I32, MIN_I32)),
     ("v_med3_u32", 472, "i32: i32 i32 i32", _median(MAX_U32, MIN_U32)),
     ("v_mad_u64_u32", 488, "i64 mask: i32 i32 i64", _mad_u64),
@@ -287,48 +361,73 @@ def _declare_all() -> None:
         lane(name, "VOP3", opcode, types, meaning)
     lane("v_cndmask_b32", "VOP2", 0, "i32: i32 i32 mask", lambda m, a, b, chosen: m.where(chosen, b, a))
     lane("v_fmac_f32", "VOP2", 59, "f32: f32 f32 f32", lambda m, a, b, d: m.fma(a, b, d), reads_destination=True)
+    for name, opcode, place in (("v_fmamk_f32", 23, 1), ("v_fmaak_f32", 24, 2)):
+        facts = {"literal_at": place}
+        lane(name, "VOP2", opcode, "f32: f32 f32 f32", lambda m, a, b, c: m.fma(a, b, c), facts=facts)
     lane("v_pk_fma_f32", "VOP3P", 48, "f32: f32 f32 f32", lambda m, a, b, c: m.fma(a, b, c), packed=True)
     lane("v_pk_mul_f32", "VOP3P", 49, "f32: f32 f32", lambda m, a, b: a * b, packed=True)
     lane("v_pk_add_f32", "VOP3P", 50, "f32: f32 f32", lambda m, a, b: a + b, packed=True)
     _declare_compares()
 
 
+ORDERS: Final[dict[str, OfTwo]] = {
+    "lt": lambda m, a, b: a < b,
+    "eq": lambda m, a, b: a.eq(b),
+    "le": lambda m, a, b: a <= b,
+    "gt": lambda m, a, b: a > b,
+    "ge": lambda m, a, b: a >= b,
+}
+
+
+def _negated(meaning: OfTwo) -> OfTwo:
+    return lambda m, a, b: meaning(m, a, b).eq(m.const(0, I1))
+
+
+def _differ(m: Any, a: Any, b: Any) -> Any:
+    return a.ne(b)
+
+
+def _either_nan(m: Any, a: Any, b: Any) -> Any:
+    return m.where(a.ne(a), m.const(1, I1), b.ne(b))
+
+
+def _less_or_greater(m: Any, a: Any, b: Any) -> Any:
+    return m.where(a < b, m.const(1, I1), a > b)
+
+
+def float_compares(type_: str, base: int) -> None:
+    """Declare the comparisons of a float type, from an opcode of VOPC on."""
+    numbers = {"lt": 1, "eq": 2, "le": 3, "gt": 4, "lg": 5, "ge": 6, "o": 7, "u": 8}
+    numbers |= {"nge": 9, "nlg": 10, "ngt": 11, "nle": 12, "neq": 13, "nlt": 14}
+    named = {**ORDERS, "lg": _less_or_greater, "u": _either_nan, "o": _negated(_either_nan), "neq": _differ}
+    named |= {f"n{name}": _negated(named[name]) for name in ("ge", "lg", "gt", "le", "lt")}
+    for name, number in numbers.items():
+        lane(f"v_cmp_{name}_{type_}", "VOPC", base + number, f"mask: {type_} {type_}", named[name])
+
+
+def _of_class(m: Any, x: Any, classes: Any) -> Any:
+    """Whether x is of a class whose bit is set: NaN signalling and quiet, then from -infinity up to infinity."""
+    bits = m.bits(x, I32)
+    exponent, fraction, negative = m.lshr(bits, 23) & 0xFF, bits & 0x7FFFFF, bits < 0
+    quiet = m.where((fraction & 0x400000).ne(0), m.const(1, I32), m.const(0, I32))
+    special = m.where(fraction.eq(0), m.where(negative, m.const(2, I32), m.const(9, I32)), quiet)
+    normal = m.where(negative, m.const(3, I32), m.const(8, I32))
+    denormal = m.where(negative, m.const(4, I32), m.const(7, I32))
+    zero = m.where(negative, m.const(5, I32), m.const(6, I32))
+    small = m.where(fraction.eq(0), zero, denormal)
+    which = m.where(exponent.eq(255), special, m.where(exponent.eq(0), small, normal))
+    return m.trunc(m.lshr(classes, which), I1)
+
+
 def _declare_compares() -> None:
-    orders: dict[str, OfTwo] = {
-        "lt": lambda m, a, b: a < b,
-        "eq": lambda m, a, b: a.eq(b),
-        "le": lambda m, a, b: a <= b,
-        "gt": lambda m, a, b: a > b,
-        "ge": lambda m, a, b: a >= b,
-    }
-
-    def negated(meaning: OfTwo) -> OfTwo:
-        return lambda m, a, b: meaning(m, a, b).eq(m.const(0, I1))
-
-    def differ(m: Any, a: Any, b: Any) -> Any:
-        return a.ne(b)
-
-    def either_nan(m: Any, a: Any, b: Any) -> Any:
-        return m.where(a.ne(a), m.const(1, I1), b.ne(b))
-
-    def less_or_greater(m: Any, a: Any, b: Any) -> Any:
-        return m.where(a < b, m.const(1, I1), a > b)
-
-    floats = (
-        *(("lt", 1), ("eq", 2), ("le", 3), ("gt", 4)),
-        *(("lg", 5), ("ge", 6), ("o", 7), ("u", 8)),
-        *(("nge", 9), ("nlg", 10), ("ngt", 11), ("nle", 12), ("neq", 13), ("nlt", 14)),
-    )
-    named = {**orders, "lg": less_or_greater, "u": either_nan, "o": negated(either_nan)}
-    named |= {"neq": differ, **{f"n{name}": negated(named[name]) for name in ("ge", "lg", "gt", "le", "lt")}}
-    for name, number in floats:
-        lane(f"v_cmp_{name}_f32", "VOPC", 0x40 + number, "mask: f32 f32", named[name])
+    float_compares("f32", 0x40)
+    lane("v_cmp_class_f32", "VOPC", 0x10, "mask: f32 i32", _of_class)
     unsigned: dict[str, OfTwo] = {
         "lt": lambda m, a, b: m.unsigned_less(a, b),
         "gt": lambda m, a, b: m.unsigned_less(b, a),
     }
-    unsigned |= {"eq": orders["eq"], "le": negated(unsigned["gt"]), "ge": negated(unsigned["lt"]), "ne": differ}
-    signed = {**orders, "ne": differ}
+    unsigned |= {"eq": ORDERS["eq"], "le": _negated(unsigned["gt"]), "ge": _negated(unsigned["lt"]), "ne": _differ}
+    signed = {**ORDERS, "ne": _differ}
     numbers = {"lt": 1, "eq": 2, "le": 3, "gt": 4, "ne": 5, "ge": 6}
     for base, letter, bits, meanings in (
         (0xC0, "i", 32, signed),

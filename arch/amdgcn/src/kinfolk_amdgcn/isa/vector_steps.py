@@ -8,10 +8,12 @@ from typing import Any, Final
 import numpy as np
 
 from kinfolk.ir.numpy_lanes import NumpyAlgebra, NumpyLane
+from kinfolk.ir.types import I16
 from kinfolk_amdgcn.isa.dpp import dpp_source
 from kinfolk_amdgcn.isa.fault import Stop
 from kinfolk_amdgcn.isa.operands import (
     FIRST_VECTOR,
+    LITERAL,
     Read,
     Source,
     Target,
@@ -20,6 +22,7 @@ from kinfolk_amdgcn.isa.operands import (
     vector_target,
     with_modifiers,
 )
+from kinfolk_amdgcn.isa.sdwa import selected_source, selected_target
 from kinfolk_amdgcn.isa.step import Given, Step, Unit
 from kinfolk_amdgcn.isa.waves import EXEC, LANES, SCALAR_BIT, VCC, Waves
 
@@ -33,6 +36,9 @@ def vector_step(given: Given) -> Step:
         return _packed_step(given)
     sources, targets = _sources(given), _targets(given)
     reads = EXEC_MASK
+    if _writes_part(given):
+        target, kept = selected_target(given, given.registers.row(given.field("vdst"), False))
+        targets, reads = [target], reads | kept
     for source in sources:
         reads |= source.registers
     writes = 0
@@ -92,20 +98,25 @@ def _sources(given: Given) -> list[Source]:
     vop3 = encoded.format == "VOP3"
     if vop3 and encoded.fields["opsel"] and any(name in ("i16", "f16", "bf16") for name in names):
         raise Stop("unsupported", "selects halves of registers, which is not modelled")
-    if encoded.modifier == "sdwa":
-        raise Stop("unsupported", "selects parts of registers (SDWA), which is not modelled")
     found: list[Source] = []
+    literal_at, taken = given.declared.facts.get("literal_at"), 0
     for number, name in enumerate(names):
+        if number == literal_at:
+            found.append(vector_source(LITERAL, name, given.registers, encoded.literal))
+            continue
+        place, taken = taken, taken + 1
         if given.declared.reads_destination and number == len(names) - 1:
             source = vector_source(FIRST_VECTOR + given.field("vdst"), name, given.registers)
         elif name == "mask" and not vop3:
             source = vector_source(VCC, name, given.registers)
-        elif number == 0 and encoded.modifier == "dpp":
+        elif place < 2 and encoded.modifier == "sdwa":
+            source = selected_source(given, place, name)
+        elif place == 0 and encoded.modifier == "dpp":
             source = dpp_source(vector_source(encoded.fields["src0"], name, given.registers), given)
-        elif number == 1 and not vop3:
+        elif place == 1 and not vop3:
             source = vector_source(FIRST_VECTOR + given.field("vsrc1"), name, given.registers)
         else:
-            source = vector_source(given.field(f"src{number}"), name, given.registers, encoded.literal)
+            source = vector_source(given.field(f"src{place}"), name, given.registers, encoded.literal)
         found.append(_signed(source, name, number, given))
     return found
 
@@ -115,7 +126,7 @@ def _signed(source: Source, name: str, number: int, given: Given) -> Source:
     if given.encoded.format == "VOP3":
         absolute = 0 if _has_scalar_result(given) else fields["abs"]
         return with_modifiers(source, name, bool(fields["neg"] >> number & 1), bool(absolute >> number & 1))
-    if given.encoded.modifier == "dpp" and number < 2:
+    if given.encoded.modifier and number < 2:
         return with_modifiers(source, name, bool(fields[f"src{number}_neg"]), bool(fields[f"src{number}_abs"]))
     return source
 
@@ -125,6 +136,17 @@ def _has_scalar_result(given: Given) -> bool:
     return len(given.declared.results) == 2
 
 
+def _writes_part(given: Given) -> bool:
+    """Whether an encoding selects a part of the register that it writes: not where it writes a mask of lanes alone."""
+    if given.encoded.modifier != "sdwa" or given.encoded.format == "VOPC":
+        return False
+    if len(given.declared.results) != 1 or not {"i64", "f64"}.isdisjoint(given.declared.results):
+        raise Stop("unsupported", "writes parts of registers and more, which is not modelled")
+    if given.field("clamp") or given.field("omod"):
+        raise Stop("unsupported", "has an output modifier with a part of a register, which is not modelled")
+    return True
+
+
 def _targets(given: Given) -> list[Target]:
     found: list[Target] = []
     for name in given.declared.results:
@@ -132,7 +154,8 @@ def _targets(given: Given) -> list[Target]:
             width = 2 if name in ("i64", "f64") else 1
             found.append(vector_target(given.registers.row(given.field("vdst"), False, width), name))
         elif given.encoded.format != "VOP3":
-            found.append(mask_target(VCC))
+            named = given.encoded.format == "VOPC" and given.encoded.fields.get("sdwa_sdst_used")
+            found.append(mask_target(given.field("sdwa_sdst") if named else VCC))
         else:
             found.append(mask_target(given.field("sdst" if _has_scalar_result(given) else "vdst")))
     return found
@@ -156,7 +179,7 @@ def _output_modifiers(given: Given) -> Callable[[NumpyLane], NumpyLane] | None:
 
 
 def _packed_step(given: Given) -> Step:
-    """Return the step of an instruction that does the same on two f32 a lane."""
+    """Return the step of an instruction that does the same on two f32 a lane, or on two halves of registers."""
     encoded, names, registers = given.encoded, given.declared.operands, given.registers
     low_halves, negate = encoded.fields["opsel"], encoded.fields["neg"]
     high_halves = encoded.fields["opsel_hi"] | encoded.fields["opsel_hi2"] << 2
@@ -173,9 +196,15 @@ def _packed_step(given: Given) -> Step:
             reads |= source.registers
             operands.append(with_modifiers(source, name, bool(signs >> number & 1), False).read)
         halves.append(operands)
-    row = registers.row(given.field("vdst"), False, 2)
+    narrow = names[0] == "i16"
+    row = registers.row(given.field("vdst"), False, 1 if narrow else 2)
     meaning = given.declared.meaning
     assert meaning is not None
+
+    def run_halves(w: Waves) -> None:
+        low = meaning(ALGEBRA, *[read(w) for read in halves[0]]).data.astype(np.uint32)
+        high = meaning(ALGEBRA, *[read(w) for read in halves[1]]).data.astype(np.uint32)
+        w.put(row, low | high << np.uint32(16))
 
     def run(w: Waves) -> None:
         low = meaning(ALGEBRA, *[read(w) for read in halves[0]]).data
@@ -188,16 +217,22 @@ def _packed_step(given: Given) -> Step:
         name=name,
         text=name,
         offset=encoded.offset,
-        run=run,
+        run=run_halves if narrow else run,
         reads=reads,
-        writes=3 << row,
+        writes=(1 if narrow else 3) << row,
         lanes=True,
         unit="vector",
     )
 
 
 def _half_source(code: int, half: int, name: str, given: Given) -> Source:
-    """Return one of the two f32 of an operand: of a pair of registers, or the constant, which both halves see."""
+    """Return one of the two parts of an operand: a register of a pair, or the constant, which both see; of 16 bits a
+    half of its register.
+    """
+    if name == "i16":
+        whole = vector_source(code, "i32", given.registers, given.encoded.literal)
+        read, shift = whole.read, np.uint32(16 * half)
+        return Source(lambda w: NumpyLane(I16, (read(w).data >> shift).astype(np.uint16)), whole.registers)
     if code >= FIRST_VECTOR or code < 128:
         return vector_source(code + half, name, given.registers)
     return vector_source(code, name, given.registers, given.encoded.literal)
