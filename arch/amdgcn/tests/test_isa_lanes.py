@@ -388,3 +388,18 @@ def test_a_matrix_result_is_touched_after_its_wait_states_and_added_to_at_once()
     check_matrix_results(w, product, 3)
     with pytest.raises(Stop, match="after 0 wait states"):
         check_matrix_results(w, step_of(*mfma(97, 24, 256, 256 + 8, 256 + 18)), 3)
+
+
+def test_what_nothing_has_written_is_carried_by_moves_and_upper_halves() -> None:
+    """v_mov_b64 v[8:9], v[2:3] with v3 unwritten: v9 is, v8 is not; v_mad_u64_u32 carries its addend's upper half."""
+    w, move = waves(2), step_of(vop1(56, 8, 256 + 2))
+    first = w.undefined_now()
+    w.leave_undefined([1 << 3 | 1 << 9, 0])
+    before = w.undefined_now()
+    w.written |= move.writes
+    w.carry_undefined(move.carried, before)
+    assert w.undefined_now() == [1 << 3 | 1 << 9, 0] and w.undefined == 1 << 3 | 1 << 9
+    assert first == [0, 0]
+    mad = step_of(0b110100 << 26 | 488 << 16 | 106 << 8 | 8, 257 | 258 << 9 | 256 + 2 << 18)
+    assert mad.carried == ((1 << 3, 1 << 9),) and mad.reads & 1 << 2
+    assert step_of(ADD).carried == ()

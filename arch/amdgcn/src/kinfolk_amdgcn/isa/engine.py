@@ -144,12 +144,14 @@ class _Run:
                 step = steps[pc]
                 if w.pending and w.pending & step.touches:
                     self._refuse_outstanding(w, pc)
-                if w.undefined and w.undefined & (step.reads | step.accumulates):
+                unknown = w.undefined and w.undefined & (step.reads | step.accumulates)
+                if unknown:
                     self._refuse_undefined(w, pc)
                 if w.matrix_results:
                     check_matrix_results(w, step, extra)
                 if step.early is not None and step.early[0] >= line:
                     raise Stop("wait_states", step.early[1])
+                before = w.undefined_now() if unknown else []
                 step.run(w)
                 ran[pc] += w.count
                 began += 1
@@ -157,6 +159,8 @@ class _Run:
                 if w.undefined:
                     w.undefined &= ~step.writes
                     w.written |= step.writes
+                    if unknown:
+                        w.carry_undefined(step.carried, before)
                 if step.matrix:
                     w.matrix_results.append((step.writes, w.states, step.settles or step.matrix + extra))
                 if not step.flow:
@@ -232,8 +236,13 @@ class _Run:
             raise Stop("outstanding", f"touches {names}, which a load is still writing: nothing waits for it")
 
     def _refuse_undefined(self, w: Waves, pc: int) -> None:
+        """Stop where a register is read that nothing has written, and not only carried to another."""
         step = self._launch.program.steps[pc]
         wanted = step.reads | step.accumulates
+        for source, _ in step.carried:
+            wanted &= ~source
+        if not w.undefined & wanted:
+            return
         wave, mask = next((number, mask) for number, mask in enumerate(w.undefined_now()) if mask & wanted)
         names = register_names(mask & wanted, self._launch.program.registers)
         raise Stop("uninitialised", f"reads {names}, which nothing has written", wave)

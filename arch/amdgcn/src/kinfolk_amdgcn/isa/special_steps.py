@@ -47,7 +47,7 @@ def special_step(given: Given) -> Step:
     return make(given)
 
 
-def _step(given: Given, run: Run, reads: int, writes: int) -> Step:
+def _step(given: Given, run: Run, reads: int, writes: int, carried: tuple[tuple[int, int], ...] = ()) -> Step:
     name = given.declared.name
     return Step(
         name=name,
@@ -58,6 +58,7 @@ def _step(given: Given, run: Run, reads: int, writes: int) -> Step:
         writes=writes,
         lanes=True,
         unit="lane_read" if name.startswith("v_read") else "vector",
+        carried=carried,
     )
 
 
@@ -108,20 +109,23 @@ def _write_lane(given: Given) -> Step:
 def _accumulator_read(given: Given) -> Step:
     source = given.registers.row(given.field("src0") - FIRST_VECTOR, True)
     row = given.registers.row(given.field("vdst"), False)
-    return _step(given, lambda w: w.put(row, w.v[source]), rows_mask(source), rows_mask(row))
+    moved = (rows_mask(source), rows_mask(row))
+    return _step(given, lambda w: w.put(row, w.v[source]), *moved, carried=(moved,))
 
 
 @_declare("v_accvgpr_write_b32", "VOP3P", 89)
 def _accumulator_write(given: Given) -> Step:
     source, row = _source(given, 0), given.registers.row(given.field("vdst"), True)
-    return _step(given, lambda w: w.put(row, source.read(w).data), source.registers, rows_mask(row))
+    moved = (source.registers, rows_mask(row))
+    return _step(given, lambda w: w.put(row, source.read(w).data), *moved, carried=(moved,) if source.registers else ())
 
 
 @_declare("v_accvgpr_mov_b32", "VOP1", 82)
 def _accumulator_move(given: Given) -> Step:
     source = given.registers.row(given.field("src0") - FIRST_VECTOR, True)
     row = given.registers.row(given.field("vdst"), True)
-    return _step(given, lambda w: w.put(row, w.v[source]), rows_mask(source), rows_mask(row))
+    moved = (rows_mask(source), rows_mask(row))
+    return _step(given, lambda w: w.put(row, w.v[source]), *moved, carried=(moved,))
 
 
 @_declare("v_swap_b32", "VOP1", 81)

@@ -356,14 +356,15 @@ def _declare_all() -> None:
     for name, opcode, types, meaning in _VOP2:
         lane(name, "VOP2", opcode, types, meaning)
     for name, opcode, types, meaning in _VOP1:
-        lane(name, "VOP1", opcode, types, meaning, facts={"transcendental": name.startswith(_TRANSCENDENTAL)})
+        facts = {"transcendental": name.startswith(_TRANSCENDENTAL), "moves": name.startswith("v_mov_")}
+        lane(name, "VOP1", opcode, types, meaning, facts=facts)
     for name, opcode, types, meaning in _VOP3:
-        lane(name, "VOP3", opcode, types, meaning)
+        lane(name, "VOP3", opcode, types, meaning, facts={"upper_half_is_carried": name == "v_mad_u64_u32"})
     lane("v_cndmask_b32", "VOP2", 0, "i32: i32 i32 mask", lambda m, a, b, chosen: m.where(chosen, b, a))
     lane("v_fmac_f32", "VOP2", 59, "f32: f32 f32 f32", lambda m, a, b, d: m.fma(a, b, d), reads_destination=True)
     for name, opcode, place in (("v_fmamk_f32", 23, 1), ("v_fmaak_f32", 24, 2)):
-        facts = {"literal_at": place}
-        lane(name, "VOP2", opcode, "f32: f32 f32 f32", lambda m, a, b, c: m.fma(a, b, c), facts=facts)
+        found = {"literal_at": place}
+        lane(name, "VOP2", opcode, "f32: f32 f32 f32", lambda m, a, b, c: m.fma(a, b, c), facts=found)
     lane("v_pk_fma_f32", "VOP3P", 48, "f32: f32 f32 f32", lambda m, a, b, c: m.fma(a, b, c), packed=True)
     lane("v_pk_mul_f32", "VOP3P", 49, "f32: f32 f32", lambda m, a, b: a * b, packed=True)
     lane("v_pk_add_f32", "VOP3P", 50, "f32: f32 f32", lambda m, a, b: a + b, packed=True)

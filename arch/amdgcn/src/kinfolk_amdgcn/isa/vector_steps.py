@@ -54,7 +54,26 @@ def vector_step(given: Given) -> Step:
         writes=writes,
         lanes=True,
         unit=_unit(given),
+        carried=_carried(given, sources, writes),
     )
+
+
+def _carried(given: Given, sources: list[Source], writes: int) -> tuple[tuple[int, int], ...]:
+    """Return what a move carries, register by register; of a product of 32 bits added to 64, the upper half of these.
+
+    Compilers leave an upper half as it is where nobody reads that of the result.
+    """
+    if given.encoded.modifier:
+        return ()
+    if given.declared.facts.get("moves"):
+        return tuple(zip(_bits(sources[0].registers), _bits(writes), strict=False))
+    if given.declared.facts.get("upper_half_is_carried"):
+        return (((_bits(sources[2].registers)[-1:] or (0,))[0], _bits(writes)[1]),)
+    return ()
+
+
+def _bits(mask: int) -> tuple[int, ...]:
+    return tuple(1 << bit for bit in range(mask.bit_length()) if mask >> bit & 1)
 
 
 def _unit(given: Given) -> Unit:

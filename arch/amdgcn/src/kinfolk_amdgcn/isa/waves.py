@@ -157,6 +157,13 @@ class Waves:
         for mask in masks:
             self.undefined |= mask
 
+    def carry_undefined(self, carried: tuple[tuple[int, int], ...], before: list[int]) -> None:
+        """Take registers for unwritten to which an instruction carried what, before it, nothing had written."""
+        masks = self.undefined_now()
+        for source, target in carried:
+            masks = [mask | target if old & source else mask for mask, old in zip(masks, before, strict=True)]
+        self.leave_undefined(masks)
+
     def put_mask(self, register: int, mask: Array) -> None:
         """Write a mask of live lanes to a pair of scalar registers; lanes that are not live get 0."""
         full = np.broadcast_to(mask, self.live.shape)
