@@ -14,9 +14,11 @@ import pytest
 
 from kinfolk.check import ScenarioReport
 from kinfolk.dispatch import dispatch
+from kinfolk.errors import BindError
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk_amdgcn.codeobject import read_code_object
 from kinfolk_amdgcn.isa.encoding import Encoded, decoded
+from kinfolk_amdgcn.isa.flow_steps import counts_of_wait
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime.artifact import Artifact, sha256
 from kinfolk_runtime.binder import bind
@@ -159,6 +161,16 @@ def test_a_wait_that_is_taken_out_is_found(arch: str) -> None:
     assert "which a load is still writing: nothing waits for it" in told and "at offset 0x" in told
 
 
+def test_a_load_to_workgroup_memory_that_nothing_waits_for_is_found() -> None:
+    """Where tiles pass no registers, the wait for them is all that keeps readers from what is not there yet."""
+    wide: dict[str, Any] = {"num_heads": 128, "candidate": "mla.pipelined", "num_seg": 1}
+    composition, artifact = served("gfx950", **wide)
+    assert any(each.fields["lds"] for each in of(artifact, "MUBUF", 23))
+    waits = [each for each in of(artifact, "SOPP", 12) if counts_of_wait(each.fields["simm16"]) == (0, 0)]
+    told = messages(composition, edited(artifact, {waits[0].offset: NOP}))
+    assert "workgroup memory that a load is still writing: its wave has not waited for it" in told
+
+
 def test_a_barrier_that_is_taken_out_is_a_race_that_names_both_waves() -> None:
     composition, artifact = served("gfx942", **SMALL)
     for each in of(artifact, "SOPP", 10):
@@ -213,3 +225,30 @@ def test_the_words_as_they_are_show_no_fault() -> None:
     """The control of all of the above: an object that was taken apart and put together again unchanged."""
     composition, artifact = served("gfx942", **SMALL)
     assert messages(composition, edited(artifact, {})) == ""
+
+
+def test_what_ran_is_counted_and_told() -> None:
+    """Of a launch of one workgroup with 40 keys and 16 heads: products by hand, two products of 16 heads a key tile."""
+    composition, artifact = served("gfx942", **SMALL, num_seqs=1, total_q=1)
+    _, executor = judged(composition, artifact, "single_key")
+    [launch] = executor.executed
+    waves = launch.by_name["s_endpgm"]
+    assert waves == 4 and launch.by_name["s_barrier"] % waves == 0
+    assert launch.products == launch.by_name["v_mfma_f32_16x16x16_bf16"] * 16 * 16 * 16 > 0
+    assert launch.lane_operations % 64 == 0 and launch.instructions > launch.lane_operations // 64
+    [note] = executor.notes
+    assert note.startswith("launches of machine code: 1, in ") and MachineExecutor().notes == ()
+
+
+def test_an_executor_of_machine_code_needs_some() -> None:
+    """A plan has none, and an arch may not say how its own is run."""
+    composition, artifact = served("gfx942", **SMALL)
+    scenario = next(each for each in composition.scenarios(artifact.plan.request) if each.name == "ragged")
+    inputs = scenario.inputs()
+    bound = bind(artifact.plan, {**inputs, **written_memory(artifact.plan, inputs)}, executor=MachineExecutor())
+    with pytest.raises(BindError, match="no machine code to run"):
+        bound()
+    silent = attrs.evolve(composition.arch, machine=None)
+    first = artifact.kernels[0]
+    with pytest.raises(BindError, match="does not say how its machine code is run"):
+        MachineExecutor().launch(first.object, first.symbol, silent, (1, 1, 1), 256, (), ())

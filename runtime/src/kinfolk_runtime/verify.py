@@ -102,13 +102,14 @@ def verify(
             started(scenario.name, len(fitting.scenarios))
         results.append(run_scenario(composition, artifact, scenario, runners))
     simulator = ran if isinstance(ran, Simulator) else None
+    told = _notes(simulator, len(runners)) if simulator else getattr(ran, "notes", ())
     return attrs.evolve(
         report,
         scenarios=tuple(results),
         kernels=kernel_reports(artifact.kernels),
         engine=simulator.engine if simulator else None,
         sanitizers=tuple(one for one in SANITIZERS if one in simulator.sanitize) if simulator else None,
-        notes=(*fitting.notes, *(_notes(simulator, len(runners)) if simulator else ())),
+        notes=(*fitting.notes, *told),
     )
 
 

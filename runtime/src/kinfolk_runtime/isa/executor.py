@@ -34,6 +34,19 @@ class MachineExecutor:
         self._kernels: dict[tuple[str, str, str], Executable] = {}
         self.executed: list[Executed] = []
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What ran, and how fast: vector instructions times their lanes, and products of matrix instructions."""
+        seconds = sum(each.seconds for each in self.executed)
+        if not seconds:
+            return ()
+        lanes, products = (sum(counts) for counts in zip(*map(_operations, self.executed), strict=True))
+        return (
+            f"launches of machine code: {len(self.executed)}, in {seconds:.3g} s. A second had "
+            f"{lanes / seconds / 1e6:.3g} million lane operations and {products / seconds / 1e6:.3g} million products "
+            f"of matrix instructions; in all there were {lanes / 1e6:.3g} and {products / 1e6:.3g} million",
+        )
+
     def with_seed(self, seed: int) -> MachineExecutor:
         """Return an executor of other addresses that shares this one's translated kernels."""
         other = copy(self)
@@ -88,6 +101,10 @@ def executable(code: bytes, symbol: str, arch: Arch) -> Executable:
     if arch.machine is None or arch.machine.load is None:
         raise BindError(f"{arch.name} does not say how its machine code is run. Run {symbol} on the simulator.")
     return arch.machine.load(code, symbol, arch)
+
+
+def _operations(launch: Executed) -> tuple[int, int]:
+    return launch.lane_operations, launch.products
 
 
 def _arch(name: str) -> Arch:

@@ -103,7 +103,6 @@ class _Run:
         self._launch, self._workgroups = launch, workgroups
         self._ready: list[Waves] = [waves]
         self._held: list[Waves] = []
-        self._alive = np.full(len(workgroups), launch.waves)
 
     def to_end(self) -> None:
         """Run until every wave has ended: always those furthest back, so that waves which parted meet again."""
@@ -176,7 +175,7 @@ class _Run:
                         return began
                 else:
                     w.pc = pc + 1
-                    self._stop_or_end(w, step.flow)
+                    self._held += [w] if step.flow == "barrier" else []
                     return began
                 if pc >= others:
                     w.pc = pc
@@ -191,36 +190,25 @@ class _Run:
             part.pc = place
             self._ready.append(part)
 
-    def _stop_or_end(self, w: Waves, flow: str) -> None:
-        if flow == "barrier":
-            self._held.append(w)
-            return
-        np.subtract.at(self._alive, w.group, 1)
-
     def _release(self) -> None:
-        """Let go on the waves of every workgroup whose living waves all stand at a barrier."""
+        """Let go on the waves of every workgroup: all that live stand at a barrier where nothing else can go on.
+
+        The machine does not wait for waves that have ended; a program that counts on that is told nevertheless.
+        """
         at_barrier = np.zeros(len(self._workgroups), np.int64)
         for w in self._held:
             np.add.at(at_barrier, w.group, 1)
-        met = (at_barrier == self._alive) & (self._alive > 0)
-        if not met.any():
-            w = self._held[0]
-            where = self._launch.place(int(self._workgroups[w.group[0]]))
-            raise MachineFault(
-                "waves wait at a barrier that others do not reach",
-                kind="sync",
-                kernel=self._name,
-                workgroup=where,
-                wave=int(w.number[0]),
-            )
-        arrived: list[Waves] = []
-        held: list[Waves] = []
+        met = at_barrier > 0
+        short = met & (at_barrier < self._launch.waves)
         for w in self._held:
-            here = met[w.group]
-            arrived += [w] if here.all() else [w.part(here)] if here.any() else []
-            held += [] if here.all() else [w] if not here.any() else [w.part(~here)]
+            if short[w.group].any():
+                wave = int(np.argmax(short[w.group]))
+                what = "waves wait at a barrier that others, which have ended, do not reach"
+                where = self._launch.place(int(self._workgroups[w.group[wave]]))
+                number = int(w.number[wave])
+                raise MachineFault(what, kind="sync", kernel=self._name, workgroup=where, wave=number)
+        arrived, self._held = self._held, []
         arrived[0].batch.local.barrier(np.flatnonzero(met), arrived)
-        self._held = held
         self._ready += arrived
 
     def _refuse_outstanding(self, w: Waves, pc: int) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from kinfolk_amdgcn.isa.fault import Stop
-from kinfolk_amdgcn.isa.waves import LANES, Array, Outstanding, Waves
+from kinfolk_amdgcn.isa.waves import Array, Outstanding, Waves
 
 NOBODY: Final = 0
 ADDRESS_MASK: Final = 0xFFFFFFFF
@@ -148,6 +148,3 @@ def _race(verb: str, other_verb: str, wrong: Array, owner: Array) -> Stop:
     other = int(owner[wave, lane, unit]) - 1
     what = f"{verb} workgroup memory that wave {other} {other_verb} with no wait and barrier between them"
     return Stop("race", what, wave, lanes)
-
-
-__all__ = ["LANES", "LocalMemory"]

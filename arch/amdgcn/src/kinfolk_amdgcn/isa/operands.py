@@ -10,10 +10,10 @@ import attrs
 import numpy as np
 
 from kinfolk.ir.numpy_lanes import NumpyLane
-from kinfolk.ir.types import F32, I1, I16, I32, I64, ScalarType
+from kinfolk.ir.types import F32, I1, I32, ScalarType
 from kinfolk_amdgcn.isa.declare import TYPES
 from kinfolk_amdgcn.isa.fault import Stop
-from kinfolk_amdgcn.isa.waves import CONDITION, EXEC, SCALAR_BIT, SCALARS, VCC, Array, Waves
+from kinfolk_amdgcn.isa.waves import CONDITION, EXEC, SCALAR_BIT, VCC, Array, Waves
 
 Read = Callable[[Waves], NumpyLane]
 Write = Callable[[Waves, Array], None]
@@ -81,13 +81,14 @@ def constant(code: int, type_: ScalarType, literal: int | None) -> int | None:
             raise Stop("unsupported", "names a literal that its encoding has not")
         if type_.kind == "float" and bits == 64:
             return literal << 32
+        if bits == 64 and literal >> 31:
+            raise Stop("unsupported", "extends a literal to 64 bits, with or without its sign, which is not known")
         return literal & (1 << bits) - 1
     if 128 <= code <= 192:
         return code - 128
     if 193 <= code <= 208:
         return (192 - code) & (1 << bits) - 1
     if code in _FLOATS:
-        # 16-bit integers take the f32 form's low half nowhere that is declared here
         form = {64: "<d", 16: "<e"}.get(bits, "<f")
         return int.from_bytes(struct.pack(form, _FLOATS[code]), "little")
     if code == 248:
@@ -160,8 +161,6 @@ def scalar_source(code: int, name: str, literal: int | None = None) -> Source:
         )
     bits = constant(code, type_, literal)
     if bits is not None:
-        if type_ == I64 and 193 <= code <= 208:
-            bits = (192 - code) & (1 << 64) - 1
         held = _lane_of(bits, type_)
         return Source(lambda w: held, 0)
     if code in (VCCZ, EXECZ):
@@ -246,23 +245,3 @@ def with_modifiers(source: Source, name: str, negate: bool, absolute: bool) -> S
         return NumpyLane(value.type, -data if negate else data)
 
     return Source(changed, source.registers)
-
-
-__all__ = [
-    "I16",
-    "SCALARS",
-    "Read",
-    "RegisterFile",
-    "Source",
-    "Target",
-    "constant",
-    "mask_target",
-    "rows_mask",
-    "scalar_mask",
-    "scalar_source",
-    "scalar_target",
-    "vector_reader",
-    "vector_source",
-    "vector_target",
-    "with_modifiers",
-]

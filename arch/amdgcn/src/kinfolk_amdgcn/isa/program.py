@@ -26,7 +26,8 @@ from kinfolk_amdgcn.isa.vector_alu import VECTOR
 from kinfolk_amdgcn.isa.vector_steps import vector_step
 from kinfolk_amdgcn.isa.waves import Waves
 
-assert doubles, halves  # they add to the table of vector instructions
+_ADDING: Final = (doubles, halves)
+"""What adds to the table of vector instructions by being imported."""
 TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, LOCAL, MEMORY, FLOW)
 _STEPS: Final[dict[str, Callable[[Given], Step]]] = {
     "lane": vector_step,

@@ -1,0 +1,115 @@
+"""Any code object runs: here of LLVM IR written by hand, launched without a plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kinfolk.errors import SimulationError
+from kinfolk.ir.types import I32, PointerType
+from kinfolk.parameters import Parameter
+from kinfolk.plugins.loading import load
+from kinfolk_amdgcn.isa.fault import MachineFault
+from kinfolk_amdgcn.isa.kernel_object import read_kernel
+from kinfolk_runtime.isa import MachineExecutor
+from kinfolk_runtime.toolchains.base import CompileJob
+from kinfolk_runtime.toolchains.host import toolchain_for
+
+pytestmark = [pytest.mark.compile, pytest.mark.simulate, pytest.mark.needs("gfx942", "gfx950")]
+
+PARAMETERS = (
+    Parameter(name="x", type=PointerType(I32), access="readwrite", alignment=4),
+    Parameter(name="n", type=I32),
+)
+KERNEL = """
+target triple = "amdgcn-amd-amdhsa"
+define amdgpu_kernel void @k(ptr addrspace(1) {passed} %x, i32 {passed} %n) #0 {{
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %g = call i32 @llvm.amdgcn.workgroup.id.x()
+  %o = mul i32 %g, 128
+  %i = add i32 %o, %t
+  %p = getelementptr i32, ptr addrspace(1) %x, i32 %i
+{body}
+}}
+declare i32 @llvm.amdgcn.workitem.id.x()
+declare i32 @llvm.amdgcn.workgroup.id.x()
+declare i32 @llvm.amdgcn.readfirstlane.i32(i32)
+declare void @llvm.amdgcn.s.barrier()
+attributes #0 = {{ "amdgpu-flat-work-group-size"="128,128" "amdgpu-no-implicitarg-ptr" "amdgpu-no-dispatch-ptr"
+  "amdgpu-no-queue-ptr" "amdgpu-no-dispatch-id" "amdgpu-no-flat-scratch-init" }}
+"""
+ADD = "  %v = add i32 %i, %n\n  store i32 %v, ptr addrspace(1) %p\n  ret void"
+HALF_WAITS = """  %wave = call i32 @llvm.amdgcn.readfirstlane.i32(i32 %t)
+  %first = icmp ult i32 %wave, 64
+  br i1 %first, label %waits, label %goes
+waits:
+  call void @llvm.amdgcn.s.barrier()
+  call void @llvm.amdgcn.s.barrier()
+  br label %goes
+goes:
+  call void @llvm.amdgcn.s.barrier()
+  store i32 %n, ptr addrspace(1) %p
+  ret void"""
+LOOP = """  br label %again
+again:
+  %k = phi i32 [ 0, %0 ], [ %k1, %again ]
+  %s = phi i32 [ 0, %0 ], [ %s1, %again ]
+  %s1 = add i32 %s, %k
+  %k1 = add i32 %k, 1
+  %more = icmp ult i32 %k1, %t
+  br i1 %more, label %again, label %done
+done:
+  store i32 %s1, ptr addrspace(1) %p
+  ret void"""
+
+
+def compiled(cpu: str, body: str, passed: str = "", flavor: str = "llvm22") -> bytes:
+    text = KERNEL.format(body=body, passed=passed)
+    return (
+        toolchain_for(flavor).compile(CompileJob(kernel="k", llvm_ir=text, triple="amdgcn-amd-amdhsa", cpu=cpu)).object
+    )
+
+
+def launched(cpu: str, code: bytes, count: int, n: int = 7) -> Any:
+    x = np.full(count, -1, np.int32)
+    arch = load("arch", cpu).plugin.kinfolk_arch()
+    MachineExecutor().launch(code, "k", arch, (3, 1, 1), 128, PARAMETERS, (x, n))
+    return x
+
+
+@pytest.mark.parametrize("flavor", ["llvm20", "llvm22"])
+@pytest.mark.parametrize("cpu", ["gfx942", "gfx950"])
+def test_arguments_come_from_memory_or_preloaded(cpu: str, flavor: str) -> None:
+    """`inreg` has them in scalar registers at the start, and the code begins past what older firmware would run."""
+    for passed, preloaded in (("", 0), ("inreg", 3)):
+        code = compiled(cpu, ADD, passed, flavor)
+        assert read_kernel(code, "k").preload == (0, preloaded)
+        assert (launched(cpu, code, 384) == np.arange(384) + 7).all()
+
+
+def test_lanes_leave_a_loop_one_by_one() -> None:
+    """Each lane sums the numbers below its own: lane 0 runs the body once."""
+    found = launched("gfx942", compiled("gfx942", LOOP), 384)
+    assert found.tolist() == [max(0, t * (t - 1) // 2) for t in range(128)] * 3
+
+
+def test_an_access_past_its_array_names_instruction_buffer_and_place() -> None:
+    with pytest.raises(MachineFault, match=r"k: global_store_dword at offset 0x\w+ writes byte \d+ of x") as caught:
+        launched("gfx942", compiled("gfx942", ADD), 300)
+    fault = caught.value
+    assert isinstance(fault, SimulationError)
+    assert (fault.kind, fault.kernel, fault.instruction, fault.workgroup) == (
+        "memory",
+        "k",
+        "global_store_dword",
+        (2, 0, 0),
+    )
+    assert fault.wave == 0 and fault.lanes == (44,), "300 is 2 * 128 + 44"
+
+
+def test_waves_that_wait_for_others_that_have_ended_are_told() -> None:
+    with pytest.raises(MachineFault, match="barrier that others, which have ended, do not reach") as caught:
+        launched("gfx942", compiled("gfx942", HALF_WAITS), 384)
+    assert caught.value.kind == "sync"
