@@ -23,6 +23,7 @@ from kinfolk.tile.transposed import TransposedOperand
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_amdgcn.target import parse_target_id
 from kinfolk_mla.decode.kernel import emit_decode
+from kinfolk_mla.decode.limits import PAGE_SIZE
 from kinfolk_mla.decode.plan import SCHEDULES, decode_spec, decode_specs
 from kinfolk_mla.request import MlaRequest
 from kinfolk_mla.spec import MlaDecodeSpec
@@ -85,7 +86,8 @@ def test_without_the_roles_it_takes_the_other_way(composition: Composition) -> N
 @pytest.mark.compile
 def test_the_whole_space_of_specs_keeps_its_budget(composition: Composition) -> None:
     *rows, _ = gated(decode_specs(composition.arch, "llvm22"), "llvm22", composition=composition)
-    assert len(rows) == 2 * len(("bf16", "f8E4M3FN"))
+    types, units, idle = ("bf16", "f8E4M3FN"), (PAGE_SIZE, 1), (False, True)
+    assert len(rows) == len(types) * len(units) * len(idle)
     for row in rows:
         assert row.kernel is not None and not row.refusals, row
         usage = row.kernel.usage

@@ -165,10 +165,10 @@ def test_the_wide_kernels_keep_the_matrix_unit_busy(
 @pytest.mark.parametrize(
     "arch, kind, most",
     [
-        ("gfx942", "mla_pipelined_h128_f8e4m3fnuz", 90),
-        ("gfx942", "mla_grouped_h64_f8e4m3fnuz", 98),
-        ("gfx950", "mla_pipelined_h128_f8e4m3fn", 72),
-        ("gfx950", "mla_grouped_h64_f8e4m3fn", 78),
+        ("gfx942", "mla_pipelined_f8e4m3fnuz", 90),
+        ("gfx942", "mla_grouped_f8e4m3fnuz", 98),
+        ("gfx950", "mla_pipelined_f8e4m3fn", 72),
+        ("gfx950", "mla_grouped_f8e4m3fn", 78),
     ],
 )
 def test_widening_hides_beside_matrix_operations(arch: str, kind: str, most: float) -> None:
