@@ -95,6 +95,15 @@ def test_lanes_leave_a_loop_one_by_one() -> None:
     assert found.tolist() == [max(0, t * (t - 1) // 2) for t in range(128)] * 3
 
 
+def test_a_loop_that_never_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kinfolk_amdgcn.isa.engine.MOST_STEPS", 1000)
+    endless = "  br label %again\nagain:\n  store volatile i32 %n, ptr addrspace(1) %p\n  br label %again"
+    with pytest.raises(MachineFault, match="after 1000 instructions, and the waves have not ended") as caught:
+        launched("gfx942", compiled("gfx942", endless), 384)
+    assert caught.value.kind == "limit"
+    assert (launched("gfx942", compiled("gfx942", ADD), 384) == np.arange(384) + 7).all()
+
+
 def test_an_access_past_its_array_names_instruction_buffer_and_place() -> None:
     with pytest.raises(MachineFault, match=r"k: global_store_dword at offset 0x\w+ writes byte \d+ of x") as caught:
         launched("gfx942", compiled("gfx942", ADD), 300)

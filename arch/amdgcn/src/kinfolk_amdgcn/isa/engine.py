@@ -115,11 +115,7 @@ class _Run:
             waves = self._ready.pop(0)
             waves = self._met(waves)
             others = min((each.pc for each in self._ready), default=len(self._launch.program.steps))
-            steps += self._go(waves, others)
-            if steps > MOST_STEPS:
-                raise MachineFault(
-                    f"waves ran {MOST_STEPS} instructions and have not ended", kind="limit", kernel=self._name
-                )
+            steps += self._go(waves, others, MOST_STEPS - steps)
 
     @property
     def _name(self) -> str:
@@ -133,8 +129,11 @@ class _Run:
                 waves = waves.joined(other)
         return waves
 
-    def _go(self, w: Waves, others: int) -> int:
-        """Run waves until they part, end, wait at a barrier, or come to where others stand; return how many steps."""
+    def _go(self, w: Waves, others: int, most: int) -> int:
+        """Run waves until they part, end, wait at a barrier, or come to where others stand; return how many steps.
+
+        Stops where that takes more than `most` steps.
+        """
         steps, ran = self._launch.program.steps, self._launch._ran  # pyright: ignore[reportPrivateUsage]
         extra, pc, began = self._launch.extra_states, w.pc, 0
         line = pc  # where the way straight down the code began
@@ -165,6 +164,8 @@ class _Run:
                 if not step.flow:
                     pc += 1
                 elif step.flow == "branch":
+                    if began > most:
+                        raise Stop("limit", f"is run after {MOST_STEPS} instructions, and the waves have not ended")
                     taken = np.ones(w.count, np.bool_) if step.taken is None else np.asarray(step.taken(w))
                     if taken.all():
                         pc = line = step.target
