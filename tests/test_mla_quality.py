@@ -46,6 +46,17 @@ def test_every_kernel_is_measured_on_the_code_that_is_blessed(tool: ModuleType, 
     assert all(code.get(row["spec"]) == row["llvm"] for row in found["kernels"]), f"run: {tool.COMMAND}"
 
 
+def test_every_request_is_served_on_an_arch_and_prefill_of_8_bit_floats_on_each(tool: ModuleType) -> None:
+    composed = [compose("mla", arch) for arch in ARCHS]
+    types = [[plan.request.to_dict() for plan in tool.plans(each)] for each in composed]
+    listed = tool.document(composed[0], "profiled")
+    assert all(any(given.items() <= each.items() for served in types for each in served) for given in listed)
+    for each in composed:
+        symbols = {spec.symbol().rpartition("_")[0] for spec in tool.launched(each)}
+        assert sum(symbol.startswith("mla_prefill_f8") for symbol in symbols) == 1
+        assert "mla_prefill_bf16" in symbols
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_no_kernel_is_below_its_floor(tool: ModuleType, arch: str) -> None:
     composition, found = kept(tool, arch)

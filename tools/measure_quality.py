@@ -11,6 +11,7 @@ on them. What others have (`peers.json`) and what must be kept (`floors.json`) s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -19,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.dispatch import dispatch
+from kinfolk.errors import NoCandidate
 from kinfolk.flavor import flavors
+from kinfolk.plan import Plan
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.plugins.loading import usable
 from kinfolk.spec import Spec
@@ -66,23 +69,26 @@ def code_of(composition: Composition, spec: Spec) -> str:
     return llvm_digest(lower_spec(composition, spec, newest())[1])
 
 
-def requests(composition: Composition) -> Iterator[Any]:
-    """Yield the requests of `profiled.json`."""
+def plans(composition: Composition) -> Iterator[Plan]:
+    """Yield the plans of the requests of `profiled.json`, but of those that the arch refuses: types of which archs have
+    each their own are listed for all.
+    """
     for given in document(composition, "profiled") or []:
-        yield composition.request_type(**given, **composition.request_type.cli_defaults(given))
+        request = composition.request_type(**given, **composition.request_type.cli_defaults(given))
+        with contextlib.suppress(NoCandidate):
+            yield dispatch(request, composition.arch.name, newest())
 
 
 def launched(composition: Composition) -> list[Spec]:
-    """Return the specs of the kernels that those requests launch, each once."""
-    plans = [dispatch(request, composition.arch.name, newest()) for request in requests(composition)]
-    return list({launch.spec.digest(): launch.spec for plan in plans for launch in plan.launches}.values())
+    """Return the specs of the kernels that those plans launch, each once."""
+    return list({launch.spec.digest(): launch.spec for plan in plans(composition) for launch in plan.launches}.values())
 
 
 def conflicts(composition: Composition) -> dict[str, float]:
     """Return the share of workgroup memory's cycles that are bank conflicts, by the digest of a kernel's spec."""
     lost: dict[str, float] = {}
-    for request in requests(composition):
-        for kernel in profile(request, composition.arch.name).kernels:
+    for plan in plans(composition):
+        for kernel in profile(plan.request, composition.arch.name).kernels:
             cost = kernel.counts.bank_cost()
             if cost is not None and cost.cycles:
                 lost[kernel.spec_digest] = round(cost.conflicts / cost.cycles, 4)

@@ -220,7 +220,7 @@ class Attention:
         first = len(weighing) - 2 * spec.weights_after
         scores = self.scores.start_at_zero()
         value_stream = Stream(read=self.values.reads(values.own), ahead=spec.value_read_ahead, tile=0)
-        beside = Spread(jobs=loads, end=0.5), Spread(jobs=weighing[:first])
+        beside = Spread(jobs=loads, begin=0.1, end=0.8), Spread(jobs=weighing[:first])
         carried = Round(
             sections=[self._score_section(query, keys.own, scores, *beside)],
             carried=[
@@ -243,7 +243,7 @@ class Attention:
                 Spread(jobs=weighing[first:], end=1 - FRAGMENTS / self.values.units),
                 Spread(jobs=self.scores.largest(scores, largest), end=0.9),
                 Spread(jobs=stores, writes=1),
-                Spread(jobs=[lambda: pages.append(tiles.resolve(identifiers[0], tile + 3))], begin=0.8),
+                Spread(jobs=[lambda: pages.append(tiles.resolve(identifiers[0], tile + 3))], begin=0.5),
             ),
         )
         reads = Round(
