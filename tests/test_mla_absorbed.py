@@ -219,3 +219,40 @@ def test_a_planted_fault_is_seen(
     found = {finding.code for finding in report.findings}
     assert seen <= found, report.findings
     assert found & {"simulation", "bind"} <= seen, report.findings
+
+
+WAYS = [
+    pytest.param({"max_seqlen_q": 16, "max_seqlen_k": 200, "num_heads": 4}, "mla.absorbed", id="behind a prefix"),
+    pytest.param({"max_seqlen_q": 1, "max_seqlen_k": 300, "num_heads": 128}, "mla.absorbed", id="a step of many heads"),
+    pytest.param({"max_seqlen_q": 2, "max_seqlen_k": 300, "num_heads": 16}, "mla.absorbed", id="idle waves"),
+    pytest.param({"max_seqlen_q": 300, "page_size": 1, "num_pages": 400}, "mla.absorbed", id="pages of one key"),
+    pytest.param({"max_seqlen_q": 16, "max_seqlen_k": 10, "num_heads": 4}, "mla.prefill", id="whole prompts"),
+]
+
+
+def other_kernels(composition: Composition, request: MlaRequest, scenarios: tuple[Any, ...]) -> list[str]:
+    """Return the names of scenarios whose own requests select other kernels than the request does."""
+
+    def kernels(of: MlaRequest) -> list[str]:
+        return [launch.spec.identity() for launch in dispatch(of, composition.arch.name).launches]
+
+    return [each.name for each in scenarios if kernels(each.request) != kernels(request)]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("fields, candidate", WAYS)
+def test_scenarios_run_the_kernels_that_a_request_selects_pinned_or_not(
+    arch: str, fields: dict[str, int], candidate: str
+) -> None:
+    composition = compose("mla", arch)
+    request = attrs.evolve(REQUEST, **fields, total_q=fields["max_seqlen_q"] + 2)
+    plan = dispatch(request, arch)
+    assert plan.candidate == candidate
+    for asked in (plan, dispatch(attrs.evolve(request, candidate=candidate), arch)):
+        scenarios = composition.scenarios_of(asked)
+        assert len(scenarios) > 8 and not other_kernels(composition, request, scenarios)
+
+
+def test_scenarios_that_pin_no_candidate_select_others() -> None:
+    composition = compose("mla", "gfx942")
+    assert "empty" in other_kernels(composition, REQUEST, composition.scenarios(REQUEST))

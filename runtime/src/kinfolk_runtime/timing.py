@@ -138,7 +138,8 @@ def time_request(
     made = executor_of(executor)
     timed = _timed(made)
     composition = composition or compose(request.family, arch)
-    chosen = chosen_scenarios(composition.scenarios(request), (scenario,) if scenario else None)[0]
+    asked = selections.plan(composition, request, flavor)
+    chosen = chosen_scenarios(composition.scenarios_of(asked), (scenario,) if scenario else None)[0]
     artifact = compile_plan(selections.plan(composition, chosen.request, flavor), composition=composition)
     artifact.check(composition)
     report = expect_right(composition, artifact, chosen, made)

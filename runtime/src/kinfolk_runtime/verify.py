@@ -92,7 +92,7 @@ def verify(
     except Refused as refused:
         return attrs.evolve(report, refusals=refused.refusals)
     ran = runners[0].executor
-    chosen = chosen_scenarios(composition.scenarios(request), scenarios)
+    chosen = chosen_scenarios(composition.scenarios_of(plan), scenarios)
     fitting = Fitting.of(composition, chosen, flavor, takes_sparse(ran))
     if excess := memory_refusals(fitting.plans, {scenario.name: scenario.sparse for scenario in fitting.scenarios}):
         return attrs.evolve(report, refusals=excess)

@@ -150,6 +150,13 @@ class Composition:
         """Return the scenarios of all plugins; a name given twice raises PluginError."""
         return self._named("kinfolk_scenarios", "scenario", _several, request=request)
 
+    def scenarios_of(self, plan: Plan) -> tuple[Any, ...]:
+        """Return the scenarios of a plan's request, pinned to its candidate: with keys or pages of their own, requests
+        of scenarios might select another one.
+        """
+        pins = hasattr(plan.request, "candidate")
+        return self.scenarios(attrs.evolve(plan.request, candidate=plan.candidate) if pins else plan.request)
+
     def mutation_requests(self) -> tuple[Request, ...]:
         """Return the requests in which mutants are run, of all plugins, in their order; each is a Request."""
         from kinfolk.request import Request

@@ -228,7 +228,7 @@ class _Looking:
 
     def _timed(self, row: Row, plan: Plan) -> Row:
         """Return times of a scenario whose outputs were compared in the same run; else a finding and no times."""
-        scenario = next(iter(self._scenarios(plan.request)), None)
+        scenario = next(iter(self._scenarios(plan)), None)
         if scenario is None:
             return attrs.evolve(row, findings=("its family has no scenario to time it on",))
         executor = executor_of(self.choices.executor)
@@ -268,9 +268,9 @@ class _Looking:
         bound = bind(artifact, scenario.inputs(), executor=marked, composition=self.composition)
         return timed(bound, marked, self.choices.repeats)
 
-    def _scenarios(self, request: Request) -> Iterator[Any]:
+    def _scenarios(self, plan: Plan) -> Iterator[Any]:
         wanted = self.choices.scenarios
-        return (each for each in self.composition.scenarios(request) if not wanted or each.name in wanted)
+        return (each for each in self.composition.scenarios_of(plan) if not wanted or each.name in wanted)
 
 
 __all__ = ["MODES", "RUNS", "SCHEMA", "Bench", "Choices", "Mode", "Row", "Times", "bench"]

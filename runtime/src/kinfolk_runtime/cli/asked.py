@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kinfolk.cli.values import RequestInput
     from kinfolk.plan import Plan
     from kinfolk.plugins.composition import Composition
-    from kinfolk.request import Request
 
 
 @attrs.frozen(kw_only=True)
@@ -71,9 +70,9 @@ def asked(family: str, arch: str, flavor: str, words: tuple[str, ...]) -> Asked:
         return attrs.evolve(found, refusals=reasons(error))
 
 
-def known_scenarios(composition: Composition, request: Request, names: tuple[str, ...]) -> list[str]:
-    """Return the names of the scenarios of a request; one of `names` that is not among them is a usage error."""
-    offered = [scenario.name for scenario in composition.scenarios(request)]
+def known_scenarios(composition: Composition, plan: Plan, names: tuple[str, ...]) -> list[str]:
+    """Return the names of the scenarios of a plan; one of `names` that is not among them is a usage error."""
+    offered = [scenario.name for scenario in composition.scenarios_of(plan)]
     for name in names:
         if name not in offered:
             raise click.UsageError(unknown("scenario", name, offered))

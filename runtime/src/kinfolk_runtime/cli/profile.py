@@ -100,7 +100,7 @@ def _profile(found: Asked, name: str | None, workgroups: int | None) -> Profile:
     if found.plan is None or found.composition is None:
         return refused
     try:
-        known_scenarios(found.composition, found.plan.request, () if name is None else (name,))
+        known_scenarios(found.composition, found.plan, () if name is None else (name,))
         with progress("measuring"):
             return profile(
                 found.plan.request,

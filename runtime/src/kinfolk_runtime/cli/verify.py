@@ -120,7 +120,7 @@ def hint_of_length(found: Asked, names: tuple[str, ...], order_seeds: tuple[int,
 
     if terminal_width(err=True) is None or found.composition is None or found.plan is None:
         return
-    offered = found.composition.scenarios(found.plan.request)
+    offered = found.composition.scenarios_of(found.plan)
     wanted = [scenario for scenario in offered if scenario.name in names or not names]
     fitting = Fitting.of(found.composition, wanted, found.flavor, sparse=True)
     sizes = [needed_bytes(fitting.plans[scenario.name], scenario.sparse) for scenario in fitting.scenarios]
@@ -158,7 +158,7 @@ def _report(found: Asked, choices: _Choices, names: tuple[str, ...]) -> Report:
         return refused
     request = found.plan.request
     try:
-        offered = known_scenarios(found.composition, request, names)
+        offered = known_scenarios(found.composition, found.plan, names)
         hint_of_length(found, names, choices.order_seeds)
         with progress("verifying", len(names or offered)) as step:
             return verify(

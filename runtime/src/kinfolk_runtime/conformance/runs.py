@@ -161,9 +161,8 @@ def _runs(subject: Subject) -> Runs:
         subject.progress(f"request {number} of {len(requests)}")
         try:
             artifact = artifact_of(subject, request)
-            fitting = Fitting.of(
-                subject.composed, subject.composed.scenarios(request), subject.flavor_name, sparse=subject.full
-            )
+            scenarios = subject.composed.scenarios_of(artifact.plan)
+            fitting = Fitting.of(subject.composed, scenarios, subject.flavor_name, sparse=subject.full)
             first = artifact.plan.candidate not in whole
             whole.add(artifact.plan.candidate)
             for scenario in fitting.scenarios if first else _drawn_scenarios(subject, request, fitting.scenarios):

@@ -52,10 +52,11 @@ def profile(
     composition = composition or compose(request.family, arch)
     found = Profile(family=request.family, arch=arch, flavor=flavor, candidate=None, request=request.to_dict())
     try:
-        found = attrs.evolve(found, candidate=selections.plan(composition, request, flavor).candidate)
+        asked = selections.plan(composition, request, flavor)
     except Refused as refused:
         return attrs.evolve(found, refusals=refused.refusals)
-    offered = composition.scenarios(request)
+    found = attrs.evolve(found, candidate=asked.candidate)
+    offered = composition.scenarios_of(asked)
     if not offered and scenario is None:
         return found
     chosen = chosen_scenarios(offered, (scenario or offered[0].name,))[0]

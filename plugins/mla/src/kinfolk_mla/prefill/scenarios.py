@@ -14,10 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import Scenario, numpy_dtype
+from kinfolk.expr import Scope
 from kinfolk_mla.addresses import address_scenarios
 from kinfolk_mla.cache import powers
+from kinfolk_mla.decode.plan import has_idle_waves
 from kinfolk_mla.request import MODEL, MlaRequest
 from kinfolk_mla.scenarios import Spoil, misnamed, paged
+from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec
 
 Array = npt.NDArray[Any]
 Singles = npt.NDArray[np.float32]
@@ -90,8 +93,20 @@ def prefill_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
 
 
 def few_heads(request: MlaRequest) -> int:
-    """Return how many heads scenarios have that are not about heads: over latent rows those of a wave."""
-    return min(request.num_heads, WAVE_HEADS if request.candidate == "mla.absorbed" else FEW_HEADS)
+    """Return how many heads scenarios have that are not about heads: over latent rows those of a wave, or as many more
+    as the kernel needs that the request's number of heads selects.
+    """
+    if request.candidate != "mla.absorbed":
+        return min(request.num_heads, FEW_HEADS)
+    wanted = _idle_waves(request, request.num_heads)
+    enough = range(WAVE_HEADS, request.num_heads)
+    return next((heads for heads in enough if _idle_waves(request, heads) == wanted), request.num_heads)
+
+
+def _idle_waves(request: MlaRequest, heads: int) -> tuple[bool, ...]:
+    """Return of each kernel over latent rows whether with so many heads it is the one of idle waves."""
+    scope = Scope(request=attrs.evolve(request, num_heads=heads))
+    return tuple(has_idle_waves(kind).holds(scope) for kind in (MlaDecodeSpec, MlaNarrowDecodeSpec))
 
 
 def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
