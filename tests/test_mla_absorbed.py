@@ -17,7 +17,8 @@ from kinfolk.ir.types import I32
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk_mla.absorbed import absorb, project, tokens
 from kinfolk_mla.absorbed.spec import MlaAbsorbSpec, MlaProjectSpec, MlaTokensSpec
-from kinfolk_mla.prefill import batch, weights
+from kinfolk_mla.decode.sequence import wide
+from kinfolk_mla.prefill import weights
 from kinfolk_mla.prefill_reference import projected_prefill
 from kinfolk_mla.projection import absorbed_query, projected_output
 from kinfolk_mla.request import MlaRequest
@@ -139,7 +140,7 @@ def columns_of_keys_for_values(patch: Patch) -> None:
 
 
 def weights_of_the_first_head(patch: Patch) -> None:
-    patch.setattr(weights, "wide", lambda number: batch.wide(number) * 0)
+    patch.setattr(weights, "wide", lambda number: wide(number) * 0)
 
 
 def stored_before_the_others_have_read(patch: Patch) -> None:

@@ -286,7 +286,7 @@ def test_a_mask_that_changes_nothing_is_noted(causal, tokens, count):
 
 @pytest.mark.parametrize("heads", [1, 3, 12, 127, 1000, 1023, 1024])
 def test_the_fraction_that_finds_a_token_is_exact(heads):
-    """For every place of a workgroup's first row in a token, and every row; with one bit less it is not."""
+    """For every place of a workgroup's first row in a token, and every row; with four bits fewer it is not."""
     places = np.arange(heads)[:, None] + np.arange(128)[None, :]
     inverse = -(-(2**INVERSE_BITS) // heads)
     assert (places * inverse < 2**32).all()

@@ -46,10 +46,10 @@ class Executor(Protocol):
 
     One with a true attribute `takes_sparse` runs on memory that exists in part, as SparseBuffer, and one with
     `marks_writes` notes in buffers what launches wrote; its `notes`, sentences about what it ran, stand in reports. One
-    whose tensors lie
-    elsewhere than in this host's memory has a `memory` (`kinfolk_runtime.host_memory.Memory`). One with a method
-    `admit(arch, images)` loads code objects: it is given those of a plan when the plan is bound, and raises BindError
-    for what its device does not run; its `expect_grid(image, grid)`, where it has one, for grids it cannot launch.
+    whose tensors lie elsewhere than in this host's memory has a `memory` (`kinfolk_runtime.host_memory.Memory`). One
+    with a method `admit(arch, images)` loads code objects: it is given those of a plan when the plan is bound, and
+    raises BindError for what its device does not run; its `expect_grid(image, grid)`, where it has one, for grids it
+    cannot launch.
     """
 
     @property

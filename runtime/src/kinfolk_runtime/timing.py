@@ -1,7 +1,7 @@
 """How long a request's kernels take on a device: correct first, in the same run, then many launches, caches flushed.
 
 timing = time_request(request, "gfx942", executor="hip")
-print(timing)                  # mla_decode_h16…: median 41.2 µs (5 % 40.8, 95 % 42.0), 100 launches of hip …
+print(timing)                  # mla_decode_idle_bf16…: median 41.2 µs (5 % 40.8, 95 % 42.0), 100 launches of hip …
 """
 
 from __future__ import annotations

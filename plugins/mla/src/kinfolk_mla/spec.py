@@ -91,11 +91,11 @@ class MlaSpec(Spec):
 
     @property
     def most_shift(self) -> int:
-        """Return the power of two that the largest page of the cache has pages as the kernel counts them."""
+        """The power of two that the largest page of the cache has pages as the kernel counts them."""
         return (self.largest_page // self.page_size).bit_length() - 1
 
     def work_per_round(self) -> LoopWork:
-        """Return the keys of a tile for each group of waves, and the heads of a workgroup that has all it can serve."""
+        """Return the keys of a tile for each group of waves, and a workgroup's rows, as the heads of one token."""
         return LoopWork(tokens=self.key_groups * self.tile_keys, heads=self.rows)
 
     def parameters(self) -> tuple[Parameter, ...]:
@@ -185,7 +185,7 @@ class MlaDecodeSpec(MlaSpec):
 
     @property
     def most_shift(self) -> int:
-        """Return the power of two that the largest page has pages as the kernel counts them; keys are gathered of pages
+        """The power of two that the largest page has pages as the kernel counts them; keys are gathered of pages
         smaller than a tile.
         """
         return (self.tile_keys // 2).bit_length() - 1 if self.gathers else super().most_shift

@@ -6,8 +6,9 @@ import attrs
 
 from kinfolk.ir.ops import lanes, memory
 from kinfolk.ir.value import Value
+from kinfolk.tile.paging import bounded
 from kinfolk_mla.absorbed.spec import MlaTokensSpec
-from kinfolk_mla.prefill.batch import bounded, wide
+from kinfolk_mla.decode.sequence import wide
 
 
 @attrs.frozen(eq=False)

@@ -27,7 +27,7 @@ class Absorbed(Attended):
     """One head's results for the queries of a sequence, and how far each may err where queries are absorbed.
 
     With u the unit roundoff of the type of queries, an absorbed element a = sum(q w) errs by at most
-    da = nope u_f32 sum|q w| + u |a|. A score then errs by e = scale ((latent + rope + 8) u_f32 sum|a c| + sum da |c|)
+    da = nope u_f32 sum|q w| + u |a|. A score then errs by e = scale ((latent + rope + 9) u_f32 sum|a c| + sum da |c|)
     in nats, and a weight, relatively, by 2 e. A latent output o = sum(p c) is rounded once more: `out`, the product of
     o with the up-projection of values, adds u sum|o w|, and what f32 errs of both sums.
 

@@ -1,1 +1,1 @@
-"""Decode: at most one query per sequence, over absorbed queries."""
+"""Decode: absorbed queries, any number of tokens of each sequence, over its latent rows."""

@@ -25,7 +25,7 @@ def store_rows(
     operand: TransposedOperand,
     accumulators: Sequence[Value],
 ) -> None:
-    """Write the wave's heads, of which each atom has a state.
+    """Write the wave's rows, of which each atom has a state.
 
     `accumulators` are ordered by atom, then by window of `operand`, then by fragment in the window.
     """
@@ -55,7 +55,7 @@ def store_rows(
 
 @attrs.frozen(eq=False)
 class Rows:
-    """Where this lane writes of the heads of one atom, elements of a type in vectors of 16 bytes."""
+    """Where this lane writes of the rows of one atom, elements of a type in vectors of 16 bytes."""
 
     work: Work
     operand: TransposedOperand
@@ -79,8 +79,8 @@ class Rows:
     def _index(cls, work: Work, operand: TransposedOperand, head_tile: int) -> Value:
         width = work.geometry.spec.latent_width
         first, _ = operand.columns_of_result()
-        heads = per_lane(work.geometry.value.shape.c.columns, "the head of an output element")
-        return _first_row(work, head_tile) * width + lane_index(heads * width + first)
+        rows = per_lane(work.geometry.value.shape.c.columns, "the row of an output element")
+        return _first_row(work, head_tile) * width + lane_index(rows * width + first)
 
     def store(self, window: int, accumulators: Sequence[Value], factor: Value | None = None) -> None:
         """Write a window's columns, the accumulators of its fragments multiplied by `factor`."""
@@ -97,14 +97,14 @@ class Rows:
 
 
 def store_lse(work: Work, lse: Value, head_tile: int = 0) -> None:
-    """Write the log of the weight of each head of an atom."""
+    """Write the log of the weight of each row of an atom."""
     lane = lanes.lane_id()
     view, index = work.rows_of(work.arguments.lse, 1), row_of_score(work, lane, head_tile)
     _in_first_lanes(work, lane, lambda: memory.view_store(view, index, lse))
 
 
 def store_pair(work: Work, maximum: Value, total: Value, head_tile: int = 0) -> None:
-    """Write the maximum and the weight of each head of an atom, as the segment has them."""
+    """Write the maximum and the weight of each row of an atom, as the segment has them."""
     lane = lane_again()
     view = work.rows_of_segment(work.arguments.part_ml, 2)
     index = row_of_score(work, lane, head_tile) * 2

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Geometry:
     """The atoms of both products and the layouts that follow.
 
-    Scores are computed transposed, S' = K Q' with keys as rows and heads as columns, and so is the output, O' = V' P'.
-    Then the scores of a lane are the very elements it must hold of P' for the second product: `steps` is the
-    proof.
+    Scores are computed transposed, S' = K Q' with keys as rows and rows of the query as columns, and so is the output,
+    O' = V' P'. Then the scores of a lane are the very elements it must hold of P' for the second product: `steps` is
+    the proof.
     """
 
     spec: MlaSpec
@@ -51,7 +51,7 @@ class Geometry:
             latent=Contraction.of(score.shape, spec.latent_width, width),
             rope=Contraction.of(score.shape, spec.rope_width, width),
             steps=steps_of(Layout.of("scores", score.shape.c), value.shape.b),
-            head_masks=lanes_sharing(per_lane(score.shape.c.columns, "the head of a score")),
+            head_masks=lanes_sharing(per_lane(score.shape.c.columns, "the row of a score")),
             wave_size=arch.wave_size,
         )
 
@@ -62,7 +62,7 @@ class Geometry:
 
     @property
     def head_tiles(self) -> int:
-        """How many atoms side by side hold a wave's heads."""
+        """How many atoms side by side hold a wave's rows."""
         return self.spec.rows_per_wave // self.spec.atom_heads
 
     @property

@@ -68,7 +68,7 @@ SCHEDULES: Final[tuple[tuple[str | None, Schedule], ...]] = (
 )
 
 
-LEAST_BUSY: Final = 8
+ONE_IDLE_OF: Final = 8
 """Waves without rows are let pass where they are one of so many or more."""
 
 
@@ -130,11 +130,12 @@ def decode_plan(request: MlaRequest, arch: Arch) -> Plan:
 def has_idle_waves(kind: type[MlaDecodeSpec]) -> Expr:
     """Return whether of the waves for a sequence's rows so many have none that letting them pass is worth a branch.
 
-    The branch costs 2 % of the loop's clocks; waves that compute with zeros take what others could use.
+    The branch costs up to 2 % of the loop's clocks (docs/generated/quality.md); waves that compute with zeros take what
+    others could use.
     """
     waves = ceil_div(ROWS, kind.waves * kind.rows_per_wave) * kind.waves
     idle = waves - ceil_div(ROWS, kind.rows_per_wave)
-    return all_of(idle > 0, idle * LEAST_BUSY >= waves)
+    return all_of(idle > 0, idle * ONE_IDLE_OF >= waves)
 
 
 def plan_of(request: MlaRequest, spec: MlaSpec, segments: Segments, arch: Arch) -> Plan:

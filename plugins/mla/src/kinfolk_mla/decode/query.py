@@ -42,12 +42,12 @@ class Query:
 
 
 def load_query(work: Work, parking: Value | None, parked: int) -> Query:
-    """Load the wave's heads of the query, the last `parked` reads of which go to `parking`."""
+    """Load the wave's rows of the query, the last `parked` reads of which go to `parking`."""
     return _park(query_vectors(work), work.geometry, parking, parked)
 
 
 def query_vectors(work: Work, head_tile: int = 0) -> list[Value]:
-    """Load the heads of one atom: lane l holds a column of B, a head, in the contraction's column order."""
+    """Load the rows of one atom: lane l holds a column of B, a row of the query, in the contraction's column order."""
     geometry = work.geometry
     view = work.rows_of(work.arguments.qa, geometry.row_width)
     first = work.wave_row + head_tile * geometry.spec.atom_heads if head_tile else work.wave_row
@@ -55,9 +55,7 @@ def query_vectors(work: Work, head_tile: int = 0) -> list[Value]:
     vectors: list[Value] = []
     for contraction, first_column in sections(geometry):
         if len(contraction.parts_b) > 1:
-            raise LayoutMismatch(
-                f"a lane has {len(contraction.parts_b)} parts of a head, it reads one vector at a time"
-            )
+            raise LayoutMismatch(f"a lane has {len(contraction.parts_b)} parts of a row, it reads one vector at a time")
         start = index + lane_index(_query_start(geometry, contraction.start_b))
         for read in range(contraction.reads):
             column = first_column + read * contraction.width
@@ -71,8 +69,8 @@ def sections(geometry: Geometry) -> list[tuple[Contraction, int]]:
 
 
 def _query_start(geometry: Geometry, start: Table) -> Table:
-    heads = per_lane(geometry.score.shape.b.columns, "the head of a query element")
-    return heads * geometry.row_width + start
+    rows = per_lane(geometry.score.shape.b.columns, "the row of a query element")
+    return rows * geometry.row_width + start
 
 
 def _park(vectors: list[Value], geometry: Geometry, parking: Value | None, parked_reads: int) -> Query:

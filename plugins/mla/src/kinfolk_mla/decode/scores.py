@@ -1,4 +1,4 @@
-"""The first product: S' = K Q', 16 keys by 16 heads per wave, contracted over latent and rope."""
+"""The first product: S' = K Q', 16 keys by 16 rows per wave, contracted over latent and rope."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ from typing import Protocol
 import attrs
 
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic, convert, lanes, memory
+from kinfolk.ir.ops import arithmetic, lanes, memory
 from kinfolk.ir.types import I32, I64
 from kinfolk.ir.value import Value
-from kinfolk.tile.paging import PageTable, Parts
-from kinfolk_mla.decode.sequence import keys_between, offsets_of
+from kinfolk.tile.paging import PageTable, Parts, bounded
+from kinfolk_mla.decode.sequence import keys_between, offsets_of, wide
 from kinfolk_mla.prefill.geometry import Geometry
 
 
@@ -103,13 +103,3 @@ class Sequence:
         width = self.geometry.spec.head_width
         left = bounded(self.length - first_key, count)
         return memory.bound(memory.offset(self.shared.expanded, row * width), left * width)
-
-
-def bounded(number: Value, most: int) -> Value:
-    """Return a number from 0 to `most`."""
-    return arithmetic.smin(arithmetic.smax(number, constant(0, I32)), constant(most, I32))
-
-
-def wide(number: Value) -> Value:
-    """Return a number in 64 bits."""
-    return convert.sext(number, to=I64)

@@ -13,7 +13,9 @@ from kinfolk.ir.value import Value
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import Table, per_lane
-from kinfolk_mla.prefill.batch import Sequence, bounded, wide
+from kinfolk.tile.paging import bounded
+from kinfolk_mla.decode.sequence import wide
+from kinfolk_mla.prefill.batch import Sequence
 from kinfolk_mla.prefill.geometry import store_columns
 
 if TYPE_CHECKING:

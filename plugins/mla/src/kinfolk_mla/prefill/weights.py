@@ -21,7 +21,7 @@ from kinfolk.tile.state import branch
 from kinfolk.tile.timeline import Round, Section, Stream
 from kinfolk.tile.transposed import TransposedOperand
 from kinfolk.tile.workgroup_tile import WorkgroupTile
-from kinfolk_mla.prefill.batch import wide
+from kinfolk_mla.decode.sequence import wide
 from kinfolk_mla.prefill.geometry import FRAGMENTS, Geometry
 from kinfolk_mla.prefill.spec import MlaWeightsSpec
 

@@ -1,1 +1,1 @@
-"""Decode kernels with 32 heads a wave and one workgroup on a compute unit."""
+"""Decode kernels with 32 rows a wave and one workgroup on a compute unit."""

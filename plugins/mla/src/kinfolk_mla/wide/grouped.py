@@ -1,7 +1,7 @@
-"""MLA decode for fewer heads than a workgroup's waves could serve: two groups of waves take turns at the tiles.
+"""MLA decode for fewer rows than a workgroup's waves could serve: two groups of waves take turns at the tiles.
 
 A group forms the scores of its tile while its next one is on its way, then the weights, then adds the values. What both
-groups have for the same heads is merged at the end.
+groups have for the same rows is merged at the end.
 """
 
 from __future__ import annotations

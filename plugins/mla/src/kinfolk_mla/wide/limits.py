@@ -1,4 +1,4 @@
-"""What the decode kernels with 32 heads a wave take: of a request, and of a spec on an arch."""
+"""What the decode kernels with 32 rows a wave take: of a request, and of a spec on an arch."""
 
 from __future__ import annotations
 

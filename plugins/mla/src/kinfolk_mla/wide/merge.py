@@ -1,4 +1,4 @@
-"""Putting together what two groups of waves have for the same heads, through workgroup memory."""
+"""Putting together what two groups of waves have for the same rows, through workgroup memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Merge:
     buffer: Value
 
     def store(self, rows: Sequence[RowState], output: Sequence[Value]) -> None:
-        """Write the heads of both groups: `output` is ordered by head tile, then by fragment of `operand`."""
+        """Write the rows of both groups: `output` is ordered by head tile, then by fragment of `operand`."""
         with parted(self.buffer, earlier="read"):
             merged, factors = self._weighed(*self._exchanged(rows))
             windows = self._windows(output, len(rows))
@@ -111,7 +111,7 @@ class Merge:
         self._if_group(0, merge_either)
 
     def _exchanged(self, rows: Sequence[RowState]) -> tuple[Sequence[RowState], Sequence[RowState]]:
-        """Return the rows of this wave, and those of the wave that has its heads in the other group."""
+        """Return the rows of this wave, and those of the wave that has its rows in the other group."""
         waves = self.work.geometry.spec.waves
         partner = self.work.wave ^ self.work.geometry.spec.row_waves
         for number, row in enumerate(rows):

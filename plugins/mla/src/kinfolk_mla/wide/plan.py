@@ -1,4 +1,4 @@
-"""What a decode request launches on the kernels with 32 heads a wave."""
+"""What a decode request launches on the kernels with 32 rows a wave."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from kinfolk_mla.wide.rows import Part
 
 @attrs.frozen(eq=False)
 class ScoreUnits:
-    """The reads of a key row, the fragments of a wave's heads, and which key each score a lane ends up with is of.
+    """The reads of a key row, the fragments of a wave's rows, and which key each score a lane ends up with is of.
 
     `pieces` are the reads: part and number of the read in it. `query` [head tile][read] are B operands. A score's
     key is `keys` places in a page after the lane's `first`, in page `pages` of the tile.

@@ -72,7 +72,7 @@ class MlaWideSpec(MlaSpec):
 
     @property
     def most_shift(self) -> int:
-        """Return the power of two that the largest page has tiles; where a tile has several pages, these are whole."""
+        """The power of two that the largest page has tiles; where a tile has several pages, these are whole."""
         return super().most_shift if self.tile_pages == 1 else 0
 
     @property
