@@ -124,3 +124,28 @@ def test_the_kernel_of_two_waves_fails_as_the_page_says():
 
 def test_every_page_shows_commands():
     assert all(BLOCK.search((ROOT / page).read_text()) for page in PAGES)
+
+
+SERVED = re.findall(
+    r"^\| [^|]+ \| `(absorbed_query=[^`]+)` \| `([a-z.]+)` \|$", (ROOT / "docs/mla.md").read_text(), re.M
+)
+
+
+@pytest.mark.needs("gfx950")
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_the_kernel_that_the_page_names_serves_each_row_of_its_table(arch):
+    from kinfolk import dispatch
+    from kinfolk.cli.values import request_from
+    from kinfolk_mla.request import MlaRequest
+
+    assert {served for _, served in SERVED} == {
+        "mla.pipelined",
+        "mla.grouped",
+        "mla.decode",
+        "mla.prefill",
+        "mla.absorbed",
+    }
+    for fields, served in SERVED:
+        each = int(re.search(r"max_seqlen_q=(\d+)", fields)[1])
+        read = request_from(MlaRequest, [*fields.split(), "num_seqs=2", f"total_q={2 * each}", "max_seqlen_k=4096"])
+        assert dispatch(read.request, arch).candidate == served, fields
