@@ -8,6 +8,7 @@ from mla_batches import batch, rows
 
 from kinfolk.check import compare
 from kinfolk_mla.prefill_reference import absorbed_prefill, projected_prefill, projected_reference
+from kinfolk_mla.prefill_tolerance import farthest
 from kinfolk_mla.reference import ABSOLUTE_GATE, LSE_GATE, RELATIVE_GATE, decode_findings, decode_reference
 
 MIXED = ([3, 1, 0, 2, 1, 4], [7, 9, 5, 2, 0, 1])
@@ -217,6 +218,29 @@ def test_a_large_scale_leaves_a_tolerance_that_tells_faults(model, scale):
     assert (expected["out"].tolerance.bound > gate).mean() < 0.3
     for change in FAULTS_AT_ANY_SCALE.values():
         assert "tolerance" in failures(rounded_prefill_of(*change(*steep)), expected)
+
+
+def test_of_two_scores_within_their_roundings_either_may_have_all_weight(model):
+    """At a scale that leaves one key all weight, and every other one too little for an f64."""
+    request, inputs = model
+    query = np.random.default_rng(1).standard_normal((41, 2, 192)).astype(ml_dtypes.bfloat16)
+    steep = attrs.evolve(request, scale=2.0**60), inputs | {"q": query}
+    expected, outputs = projected_reference(*steep), rounded_prefill(*steep)
+    value = expected["out"].value
+    other_key = (np.abs(outputs["out"].astype(float) - value) > 0.1 * np.abs(value).max()).any(axis=-1)
+    assert other_key.sum() == (2 if request.candidate == "mla.absorbed" else 0)
+    assert failures(outputs, expected) == []
+    elsewhere = outputs["out"].copy()
+    elsewhere[np.roll(other_key, 1, axis=0)] = outputs["out"][other_key]
+    assert ("tolerance" in failures(outputs | {"out": elsewhere}, expected)) is bool(other_key.any())
+
+
+def test_a_weight_too_small_for_an_f64_may_be_all_there_is():
+    """Of two keys with 1000 nats between them: where their scores may err by 500 nats each, and not where by 490."""
+    logarithms, distances = np.array([0.0, -1000.0]), np.array([[0.0, 0.0], [3.0, 1.0]])
+    assert farthest(logarithms, 600.0, distances).tolist() == [3.0, 1.0]
+    assert farthest(logarithms, 490.0, distances) == pytest.approx(np.exp(-20.0) * distances[1])
+    assert farthest(logarithms, 10.0, distances).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def _by_route(
 ) -> dict[str, Any]:
     shape = (request.total_q, request.num_heads)
     out, lse = np.zeros((*shape, request.v_dim)), np.full(shape, -np.inf)
-    out_bound, likely, lse_bound = np.zeros_like(out), np.zeros_like(out), np.zeros(shape)
+    out_bound, likely, moved, lse_bound = np.zeros_like(out), np.zeros_like(out), np.zeros_like(out), np.zeros(shape)
     refused, bias = 0, Bias.of(request)
     for place, keys in sequences(request, inputs):
         refused += keys.refused
@@ -152,11 +152,11 @@ def _by_route(
             found = route.of(request, one, keys, inputs["w_ukv"][head].astype(np.float64))
             out[place, head], lse[place, head] = found.out, found.lse
             out_bound[place, head], lse_bound[place, head] = found.out_bound(), found.lse_bound()
-            likely[place, head] = found.out_likely()
+            likely[place, head], moved[place, head] = found.out_likely(), found.out_moved()
             bias = found.added_to(bias)
     size = np.abs(out)
     gate = gated(request, Tolerance(out_bound), size, size.max(axis=(1, 2), initial=0.0)[:, None, None])
-    gate = Tolerance(np.minimum(out_bound, np.maximum(gate.bound, likely)))
+    gate = Tolerance(np.minimum(out_bound, np.maximum(gate.bound, likely) + moved))
     return {
         "out": Expected(out, gate),
         "lse": Expected(lse, Tolerance(lse_bound)),

@@ -34,6 +34,17 @@ class Expanded:
         return cls(key=key, value=value)
 
 
+def farthest(logarithms: Floats, error: float, distances: Floats) -> Floats:
+    """Return how far a sum of values weighted to 1 may move, per column, where each score errs by up to `error` nats.
+
+    `logarithms` [keys] are those of the weights, which may be too small for an f64: a weight w becomes at most
+    exp(2 e) w, and 1. `distances` [keys, columns] are those of the values from the sum. It is little where one key has
+    all weight and no other's score is near, however large the scale; where one is, it may take all of the weight.
+    """
+    most = np.exp(np.minimum(logarithms + 2.0 * error, 0.0))
+    return np.minimum(most @ distances, distances[most > 0.0].max(axis=0, initial=0.0))
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Attended:
     """One head's results for the queries of a sequence, in fp64, by which a kernel's errors are bounded."""
@@ -70,18 +81,14 @@ class Attended:
         return np.where(self.head.seen, products, 0.0).max(axis=1, initial=0.0)
 
     def beyond_first_order(self, error: Floats) -> Floats:
-        """Return how far `out` may move where scores err by more than a nat, by `error`; 0 elsewhere.
-
-        It moves by sum w (exp(d) - 1) (v - out) over sum w exp(d), at most exp(e) (exp(e) - 1) sum w |v - out|: little
-        where one key has all weight, however large the scale.
-        """
-        likely = np.zeros_like(self.out)
+        """Return how far `out` may move where scores err by more than a nat, by `error`; 0 elsewhere."""
+        moved = np.zeros_like(self.out)
         for token in np.flatnonzero(error > 1.0):
-            spread = self.weights[token] @ np.abs(self.head.values - self.out[token])
-            with np.errstate(over="ignore", invalid="ignore"):
-                factor = np.exp(error[token]) * np.expm1(error[token])
-                likely[token] = np.where(spread > 0.0, factor * spread, 0.0)
-        return likely
+            seen = self.head.seen[token]
+            scores = self.scale * (self.head.keys[seen] @ self.head.query[token])
+            distances = np.abs(self.head.values[seen] - self.out[token])
+            moved[token] = farthest(scores - self.lse[token], float(error[token]), distances)
+        return moved
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -137,6 +144,7 @@ class Rounded(Attended):
         """Return how far `out` may err, before the gates."""
         weights = np.minimum(2.0 * (self.summed + self.moved), 1.0) + self.unit + self.terms
         error = weights[:, None] * self.magnitude
+        error += self.beyond_first_order(self.summed + self.moved)
         error += self.unit * self.magnitude + self.weights @ self.expanded.value
         return error + self.unit * (np.abs(self.out) + error)
 
@@ -144,16 +152,24 @@ class Rounded(Attended):
         """Return what the roundings of keys come to in `out` in all likelihood, which no gate may be below.
 
         A score errs by at most e = 5 u scale sqrt(sum (q k)^2) then, and each weight by a factor between exp(-e) and
-        exp(e). Up to e = 1 first order and exp(2 e) cover that.
+        exp(e). Up to e = 1 first order and exp(2 e) cover that; where it is more, see `out_moved`.
         """
-        squares = self.query**2 @ (self.keys**2).T
-        error = DEVIATIONS * self.unit * self.scale * np.sqrt(self.largest(squares))
+        squares, error = self.query**2 @ (self.keys**2).T, self.likely_error
         share = self.weights**2 * squares
         values, out = self.head.values, self.out
         moved = share @ values**2 - 2.0 * out * (share @ values) + out**2 * share.sum(axis=1, keepdims=True)
         likely = DEVIATIONS * self.unit * self.scale * np.sqrt(np.maximum(moved, 0.0))
         likely *= np.exp(2.0 * np.minimum(error, 1.0))[:, None]
-        return np.where(error[:, None] > 1.0, self.beyond_first_order(error), likely)
+        return np.where(error[:, None] > 1.0, 0.0, likely)
+
+    @property
+    def likely_error(self) -> Floats:
+        """What the roundings of keys err of a score of each query in all likelihood."""
+        return DEVIATIONS * self.unit * self.scale * np.sqrt(self.largest(self.query**2 @ (self.keys**2).T))
+
+    def out_moved(self) -> Floats:
+        """Return how far scores that err by more than a nat move `out`, in all likelihood and beside the gates."""
+        return self.beyond_first_order(self.likely_error)
 
     def lse_bound(self) -> Floats:
         """Return how far `lse` may err; 0 for a query without keys."""

@@ -99,14 +99,13 @@ class Absorbed(Attended):
     def out_bound(self) -> Floats:
         """Return how far `out` may err, before the gates."""
         weights = np.minimum(2.0 * (self.summed + self.moved), 1.0) + self.unit
-        error = weights[:, None] * self.magnitude + self.drift
-        error += self.unit * np.abs(self.sums) @ np.abs(self.values_up)
+        error = weights[:, None] * self.magnitude + self.beyond_first_order(self.summed + self.moved)
+        error += self.drift + self.unit * np.abs(self.sums) @ np.abs(self.values_up)
         return error + self.unit * (np.abs(self.out) + error)
 
     def out_likely(self) -> Floats:
         """Return what the roundings of queries come to in `out` in all likelihood, which no gate may be below."""
-        error = DEVIATIONS * self.unit * self.scale * np.sqrt(self.largest(self.absorbed**2 @ (self.latent**2).T))
-        likely = self.beyond_first_order(error)
+        likely, error = np.zeros_like(self.out), self.likely_error
         for token in np.flatnonzero((error > SMALL) & (error <= 1.0)):
             weighed = self.latent.T * self.weights[token]
             moved = weighed @ self.head.values - self.sums[token][:, None] * self.out[token]
@@ -114,6 +113,16 @@ class Absorbed(Attended):
             first = DEVIATIONS * self.unit * self.scale * np.sqrt(squares)
             likely[token] = first * np.exp(2.0 * error[token])
         return likely
+
+    @property
+    def likely_error(self) -> Floats:
+        """What the roundings of absorbed queries err of a score of each query in all likelihood."""
+        products = self.absorbed**2 @ (self.latent**2).T
+        return DEVIATIONS * self.unit * self.scale * np.sqrt(self.largest(products))
+
+    def out_moved(self) -> Floats:
+        """Return how far scores that err by more than a nat move `out`, in all likelihood and beside the gates."""
+        return self.beyond_first_order(self.likely_error)
 
     def lse_bound(self) -> Floats:
         """Return how far `lse` may err; 0 for a query without keys."""
