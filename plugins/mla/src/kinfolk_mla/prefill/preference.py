@@ -3,8 +3,9 @@
 Absorbing costs 2 * 512 * (128 + 128) operations for each query and head, expanding as many for each key and head. A
 pair of them then costs 2 * (576 + 512) over latent rows and 2 * (192 + 128) over a head's keys and values. Over k keys,
 with q queries of which few are masked, the operations are equal where q k * 1536 = (k - q) * 262144: at q = 171 behind
-a long prefix. By the clocks of compiled loops, rounded up to blocks of queries, it is 192 to 288; with 256 the choice
-costs at most 12% where it is wrong. So latent rows are taken where q k < 256 (k - q).
+a long prefix. By the clocks of compiled loops (docs/generated/quality.md), queries rounded up to a workgroup's 256, it
+is about 200 for the wide kernels' loop and less for the one that attends here (docs/mla.md). Latent rows are taken
+where q k < 256 (k - q).
 """
 
 from __future__ import annotations

@@ -119,8 +119,9 @@ class MlaPrefillSpec(MlaProjectedSpec):
 
     A workgroup has `block` queries of one head and sequence, a wave `atom` of them, and walks its keys in tiles of
     `tile_keys`. The schedule: how many tiles of keys have a place in workgroup memory (of values two have), how many
-    units before their use keys and values are read, after how many units of the first product the order is fenced, and
-    how many pairs of weights are formed during the second product.
+    reads of keys make a unit, how many units before their use keys and values are read, after how many units of the
+    first product the order is fenced, how many pairs of weights are formed during the second product, and how many of
+    its units come after its barrier.
     """
 
     waves: ClassVar[int] = 8
