@@ -205,14 +205,7 @@ def shape_limits(code: str, atom_heads: int, atom_rows: int, lanes: int, cache: 
     return (
         single(code, "latent_width", LATENT_WIDTH),
         single(code, "rope_width", ROPE_WIDTH),
-        Limit(
-            f"{code}.spec.dtype",
-            "not_implemented",
-            "dtype",
-            field("dtype").one_of(ATOM_TYPES),
-            because="values are transposed and weights are rounded as pairs of 16 bits",
-            remedy=f"Evolve the spec to dtype={DTYPE}.",
-        ),
+        paired(code),
         Limit(
             f"{code}.spec.atom",
             "cannot",
@@ -230,6 +223,18 @@ def shape_limits(code: str, atom_heads: int, atom_rows: int, lanes: int, cache: 
             because=f"a wave's heads are laid out over {lanes} lanes",
             remedy="Choose an arch with such waves.",
         ),
+    )
+
+
+def paired(code: str) -> Limit:
+    """Return the limit of the type in which products are."""
+    return Limit(
+        f"{code}.spec.dtype",
+        "not_implemented",
+        "dtype",
+        field("dtype").one_of(ATOM_TYPES),
+        because="values are transposed and weights are rounded as pairs of 16 bits",
+        remedy=f"Evolve the spec to dtype={DTYPE}.",
     )
 
 

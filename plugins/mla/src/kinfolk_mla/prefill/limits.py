@@ -19,6 +19,7 @@ from kinfolk_mla.decode.limits import (
     PAGE_SIZES,
     ROPE_WIDTH,
     budget_limits,
+    paired,
     single,
 )
 from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec, MlaProjectedSpec, MlaWeightsSpec
@@ -127,14 +128,7 @@ def _workgroup_memory(code: str, limit_field: str, elements: Expr, workgroups: E
 def _shared(code: str) -> tuple[Limit, ...]:
     return (
         single(code, "head_width", HEAD_WIDTH),
-        Limit(
-            f"{code}.spec.dtype",
-            "not_implemented",
-            "dtype",
-            field("dtype").one_of(ATOM_TYPES),
-            because="values are transposed and weights are rounded as pairs of 16 bits",
-            remedy=f"Evolve the spec to dtype={DTYPE}.",
-        ),
+        paired(code),
         Limit(
             f"{code}.spec.atom",
             "cannot",
