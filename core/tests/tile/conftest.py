@@ -23,7 +23,7 @@ from kinfolk.ir.numpy_lanes import NumpyAlgebra, NumpyLane, storage_dtype
 from kinfolk.ir.ops import lanes, memory
 from kinfolk.ir.types import BF16, F32, I32, PointerType, ScalarType, component_count, element_type, vector
 from kinfolk.matrix import MatrixCatalog
-from kinfolk.parameters import Parameter
+from kinfolk.parameters import Access, Parameter
 
 
 @attrs.frozen(eq=False)
@@ -40,6 +40,7 @@ class Memory:
 
     element: ScalarType
     data: Any
+    access: Access = "readwrite"
     reads: Counter[int] = attrs.field(factory=Counter)
     writes: Counter[int] = attrs.field(factory=Counter)
 
@@ -232,7 +233,7 @@ def evaluate(
             continue
         held = given if isinstance(given, Memory) else Memory(given.element, _storage(given).reshape(-1))
         pointer = PointerType(held.element)
-        parameters.append(Parameter(name=f"p{number}", type=pointer, alignment=held.element.bytes, access="readwrite"))
+        parameters.append(Parameter(name=f"p{number}", type=pointer, alignment=held.element.bytes, access=held.access))
         memories.append(held)
     returned: list[Any] = []
 
