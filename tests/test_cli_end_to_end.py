@@ -119,6 +119,13 @@ def test_heads_that_leave_waves_idle(heads):
     assert json.loads(done.stdout)["status"] == "pass"
 
 
+@pytest.mark.parametrize("pin, said", [("mla.prefill", "; mla.prefill is pinned, no other is taken"), ("prefill", "")])
+def test_a_pin_that_is_refused_is_named_where_others_would_serve(pin, said):
+    done = ask("why", candidate=pin)
+    assert done.returncode == 1 and "admitted" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"mla on gfx942, llvm22: nothing is selected{said}"
+
+
 @pytest.mark.parametrize("verb", ["verify", "why"])
 @pytest.mark.parametrize(
     "changed, codes",

@@ -176,6 +176,7 @@ def retyped(word):
         ("dtype=fp16", "Did you mean dtype=f16?"),
         ("dtype=bfloat16", "Did you mean dtype=bf16?"),
         ("dtype=16", "Did you mean dtype=f16?"),
+        ("dtype=BF16", "Did you mean dtype=bf16?"),
         ("dtype=zzz", "Pass dtype=bf16."),
     ],
 )

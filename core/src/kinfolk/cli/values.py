@@ -158,8 +158,13 @@ def _refusal(error: FieldError, request_type: type[Request], field: Field | None
         return refusal
     name, value, takes = error.field, error.value, taken(field.validator)
     if isinstance(field.validator, OneOf):
-        near = get_close_matches(shell_word(value), list(map(str, field.validator.values)), n=1)
-        remedy = f"Did you mean {name}={near[0]}?" if near else f"Pass {name}={shell_word(field.validator.values[0])}."
+        known = {str(each).lower(): each for each in field.validator.values}
+        near = get_close_matches(shell_word(value).lower(), list(known), n=1)
+        remedy = (
+            f"Did you mean {name}={known[near[0]]}?"
+            if near
+            else f"Pass {name}={shell_word(field.validator.values[0])}."
+        )
         return attrs.evolve(refusal, limit=takes, because="these are the values there are", remedy=remedy)
     if isinstance(error, FieldTypeError):
         takes = takes.partition(",")[0]

@@ -115,4 +115,6 @@ def _print(document: Mapping[str, Any], defaults: Mapping[str, Any], title: str)
     shown = [row for candidate in candidates for row in candidate["refusals"]]
     print_refusals(row for row in document["refusals"] if row not in shown)
     if document["selected"] is None:
-        say(f"{title}: nothing is selected")
+        pin = document["request"].get("candidate")
+        pinned = any(candidate["name"] == pin for candidate in candidates)
+        say(f"{title}: nothing is selected" + (f"; {pin} is pinned, no other is taken" if pinned else ""))
