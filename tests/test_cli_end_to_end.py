@@ -44,7 +44,7 @@ BUDGETS = {
     "mla_pipelined": (1, 512),
     "mla_grouped": (1, 512),
     "mla_combine": (8, 63),
-    "mla_prefill": (2, 256),
+    "mla_prefill": (1, 256),
     "mla_expand": (1, 512),
     "mla_absorb": (1, 512),
     "mla_project": (1, 512),
