@@ -20,10 +20,11 @@ WORST: Final = 5
 def print_profile(profile: Profile, asked: Mapping[str, Any]) -> None:
     """Print what kernels did, side by side, then each one's worst instructions, and the verdict.
 
-    `asked` are the fields of the request that was asked for; a scenario may be of another.
+    `asked` are the fields of the request that was asked for; a scenario may be of another. That it pins the candidate
+    that was selected makes none: the title names it.
     """
-    kernels = profile.kernels
-    other = {name: value for name, value in profile.request.items() if value != asked.get(name)}
+    kernels, known = profile.kernels, {**asked, "candidate": profile.candidate}
+    other = {name: value for name, value in profile.request.items() if value != known.get(name)}
     if kernels and other:
         words = " ".join(f"{name}={shell_word(value)}" for name, value in other.items())
         say(f"scenario {profile.scenario} is of another request: {words}")
