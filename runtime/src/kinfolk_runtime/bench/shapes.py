@@ -92,7 +92,7 @@ class Shapes:
         offered = files_of(family)
         if wanted not in offered:
             there = ", ".join(offered) or "none"
-            raise ShapesError(f"{family} has no shapes named {wanted!r}; it has: {there}. Name one, or a path (.json).")
+            raise ShapesError(f"{family} has no shapes named {wanted!r}; it has: {there}; name one, or a path (.json)")
         return cls.read(offered[wanted].read_text(encoding="utf-8"), wanted, family)
 
     @classmethod
