@@ -26,6 +26,7 @@ from kinfolk.tile import paging
 from kinfolk_mla.addresses import address_scenarios
 from kinfolk_mla.decode import keys
 from kinfolk_mla.request import MlaRequest
+from kinfolk_mla.spec import INVERSE_BITS
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import StatusError, bind, call
 from kinfolk_runtime.compilation import compile as compile_plan
@@ -313,7 +314,10 @@ def arguments_of_one_key(artifact: Artifact, *, token: int = 0, sequence: int = 
         "block_table_stride": stride,
         "num_pages": 1,
         "total_q": token + 1,
+        "max_seqlen_q": 1,
         "max_seqlen_k": 1,
+        "num_heads": heads,
+        "heads_inverse": 2**INVERSE_BITS // heads,
         "part_out": np.zeros(0, np.float32),
         "part_ml": np.zeros(0, np.float32),
         "num_segments": 1,
