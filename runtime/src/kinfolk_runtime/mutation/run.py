@@ -17,6 +17,7 @@ from kinfolk.errors import KinfolkError
 from kinfolk.flavor import DEFAULT_FLAVOR, flavor_named
 from kinfolk.ir.text import kernel_digest
 from kinfolk.testing.mutation import OPERATORS, Mutant, MutantClass, Operator, mutant_classes, sample
+from kinfolk.testing.mutation.carried import still_as_started
 from kinfolk.testing.mutation.exchanges import same_lanes_meet
 from kinfolk.testing.mutation.exhaustive import same_for_all
 from kinfolk.testing.mutation.spread import dies_out
@@ -262,7 +263,8 @@ class _Run:
         )
         if outcome.kill is not None:
             return outcome
-        shown = same_lanes_meet(mutant) or same_for_all(mutant, subject.values) or dies_out(mutant, subject.values)
+        shown = still_as_started(mutant) or same_lanes_meet(mutant)
+        shown = shown or same_for_all(mutant, subject.values) or dies_out(mutant, subject.values)
         if shown:
             return attrs.evolve(outcome, status="equivalent", proof=shown)
         kill = subject.bench.analysed(subject.compiled.spec, kernel)
