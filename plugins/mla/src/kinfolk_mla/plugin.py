@@ -143,12 +143,12 @@ def kinfolk_scenarios(request: Request) -> Iterable[Scenario]:
 
 
 @hookimpl
-def kinfolk_mutation_requests() -> Iterable[Request]:
+def kinfolk_mutation_requests(arch: Arch) -> Iterable[Request]:
     """Return small requests for each candidate."""
     from kinfolk_mla.prefill.scenarios import prefill_mutation_requests
     from kinfolk_mla.scenarios import mutation_requests
 
-    return (*mutation_requests(), *prefill_mutation_requests())
+    return (*mutation_requests(arch), *prefill_mutation_requests())
 
 
 @hookimpl

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import Scenario, numpy_dtype, poison
-from kinfolk_mla.cache import is_narrow, largest, powers
+from kinfolk_mla.cache import cache_types, is_narrow, largest, powers
 
 if TYPE_CHECKING:
+    from kinfolk.arch import Arch
     from kinfolk_mla.request import MlaRequest
 
 Array = npt.NDArray[Any]
@@ -123,36 +124,49 @@ def _several_queries(request: MlaRequest) -> Iterator[Scenario]:
         )
 
 
-def mutation_requests() -> tuple[MlaRequest, ...]:
+def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
     """Return small requests in whose scenarios mutants are run: few keys, in one segment and in several that begin
-    within a page, as many as fill the rings of tiles, and more segments than a wave has lanes.
+    within a page, as many as fill the rings of tiles, and more segments than a wave has lanes; rows of several queries
+    that are more than a workgroup's and leave waves without any; a cache of 8 bits, in pages smaller than a tile.
     """
     from kinfolk_mla.request import MODEL, MlaRequest
 
     def request(
-        candidate: str, num_heads: int, max_seqlen_k: int, num_seqs: int, num_seg: int = 1, page_size: int = 16
+        candidate: str,
+        num_heads: int,
+        max_seqlen_k: int,
+        num_seqs: int,
+        num_seg: int = 1,
+        page_size: int = 16,
+        max_seqlen_q: int = 1,
+        kv_dtype: str = "bf16",
+        k_scale: float = 1.0,
     ) -> MlaRequest:
         return MlaRequest(
             **MODEL,
             num_heads=num_heads,
             num_seqs=num_seqs,
-            total_q=num_seqs,
-            max_seqlen_q=1,
+            total_q=max_seqlen_q + num_seqs - 1,
+            max_seqlen_q=max_seqlen_q,
             max_seqlen_k=max_seqlen_k,
             absorbed_query=True,
             page_size=page_size,
             num_pages=num_seqs * -(-max_seqlen_k // page_size),
             dtype="bf16",
-            kv_dtype="bf16",
+            kv_dtype=kv_dtype,
             causal=True,
             scale=(MODEL["nope_dim"] + MODEL["rope_dim"]) ** -0.5,
+            k_scale=k_scale,
             candidate=candidate,
             num_seg=num_seg,
         )
 
+    narrow = cache_types(arch, "bf16")[-1]
     return (
         request("mla.decode", 16, 80, 2),
         request("mla.decode", 16, 80, 2, num_seg=2, page_size=32),
+        request("mla.decode", 12, 80, 2, num_seg=2, max_seqlen_q=6),
+        request("mla.decode", 12, 80, 2, page_size=2, max_seqlen_q=6, kv_dtype=narrow, k_scale=0.25),
         request("mla.decode", 128, 80, 3),
         request("mla.decode", 16, 1040, 2, num_seg=65),
         request("mla.pipelined", 128, 80, 2),
