@@ -44,7 +44,7 @@ class FakeDriver : public Driver {
 };
 
 struct Step {
-  std::int64_t heads, sequences, longest, pages, table_width;
+  std::int64_t heads, sequences, longest, page_size, pages, table_width;
   double scale;
 };
 
@@ -52,11 +52,13 @@ struct Step {
 std::vector<Step> steps() {
   std::vector<Step> every;
   for (std::int64_t i = 0; i < 100; ++i) {
-    const std::int64_t heads = i % 10 == 7 ? 24 : 16 * (1 + i % 8);
+    const std::int64_t heads = i % 10 == 3 ? 24 : 16 * (1 + i % 8);
+    const std::int64_t page_size = i % 10 == 7 ? 24 : 16;
     const std::int64_t sequences = i % 25 == 24 ? 65536 : 1 + i % 6;
     const std::int64_t longest = 1 + 37 * i;
-    const std::int64_t width = (longest + 15) / 16 + i % 3;
-    every.push_back({heads, sequences, longest, sequences * width, width, 1.0 / (8.0 + static_cast<double>(i))});
+    const std::int64_t width = (longest + page_size - 1) / page_size + i % 3;
+    const double scale = 1.0 / (8.0 + static_cast<double>(i));
+    every.push_back({heads, sequences, longest, page_size, sequences * width, width, scale});
   }
   return every;
 }
@@ -64,12 +66,13 @@ std::vector<Step> steps() {
 kinfolk::Fields fields_of(const Step& step) {
   return {{"num_heads", step.heads},     {"num_seqs", step.sequences}, {"total_q", step.sequences},
           {"max_seqlen_q", 1},           {"max_seqlen_k", step.longest}, {"absorbed_query", true},
-          {"page_size", 16},             {"num_pages", step.pages},    {"dtype", "bf16"},
+          {"page_size", step.page_size}, {"num_pages", step.pages},    {"dtype", "bf16"},
           {"kv_dtype", "bf16"},          {"causal", true},             {"scale", step.scale}};
 }
 
 std::map<std::string, std::vector<std::int64_t>> shapes_of(const Step& step) {
-  return {{"qa", {step.sequences, step.heads, 576}}, {"c_kv", {step.pages, 16, 512}}, {"k_rope", {step.pages, 16, 64}},
+  return {{"qa", {step.sequences, step.heads, 576}},
+          {"c_kv", {step.pages, step.page_size, 512}}, {"k_rope", {step.pages, step.page_size, 64}},
           {"cu_seqlens_q", {step.sequences + 1}},    {"cu_seqlens_k", {step.sequences + 1}},
           {"block_table", {step.sequences, step.table_width}}, {"status", {1}},
           {"out", {step.sequences, step.heads, 512}}, {"lse", {step.sequences, step.heads}}};
