@@ -9,7 +9,7 @@ import math
 import random
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,7 +138,7 @@ class Requests:
         self.good = {name: self._good(each) for name, each in self.fields.items()}
         self.edges = {name: self._edges(each) for name, each in self.fields.items()}
         self.bases = self._bases(24)
-        self._mends: dict[tuple[int, str, Any], Fields | None] = {}
+        self._mends: dict[tuple[Any, ...], Fields | None] = {}
 
     def _good(self, field: Any) -> list[Any]:
         """Return values that the field takes, those that some limit lists or ends at among them."""
@@ -216,7 +216,7 @@ class Requests:
         """Return values of each field that no limit of a candidate on that field alone refuses."""
         found = dict(self.good)
         for limit in candidate.capability:
-            names = {leaf.name for leaf in limit.condition.leaves() if isinstance(leaf, Field)}
+            names = read_by(limit.condition)
             if len(names) == 1:
                 [name] = names
                 arch = self.composition.arch
@@ -238,22 +238,40 @@ class Requests:
         return judge(self.composition, request, flavor_named(FLAVOR)).selected is not None
 
     def at_edges(self) -> Iterator[Fields]:
-        """Yield, for each base, limit and integer field that it reads, the last value that holds and the next."""
-        for base in self.bases:
-            for condition in (*self.limits, *self.relations):
-                for leaf in condition.leaves():
-                    if isinstance(leaf, Field) and type(base[leaf.name]) is int:
-                        for value in self._turning(condition, base, leaf.name):
-                            yield {**base, leaf.name: value}
-                            yield from self._mended({**base, leaf.name: value}, leaf.name)
+        """Yield, for each base, limit and integer field that it reads, the last value that holds and the next.
 
-    def _mended(self, fields: Fields, moved: str) -> Iterator[Fields]:
-        """Yield fields whose other numbers meet each relation that the moved one breaks, where some known ones do."""
+        Of a limit on several fields they are asked twice: beside the base's other fields, and beside drawn ones.
+        """
+        for base in self.bases:
+            for condition in dict.fromkeys((*self.limits, *self.relations)):
+                names = read_by(condition)
+                for name in names:
+                    if type(base[name]) is int:
+                        yield from self._around(condition, base, name, {name})
+                        for start in self._drawn(condition, base, name):
+                            yield from self._around(condition, start, name, names)
+
+    def _around(self, condition: Expr, start: Fields, name: str, moved: Collection[str]) -> Iterator[Fields]:
+        for value in self._turning(condition, start, name):
+            yield {**start, name: value}
+            yield from self._mended({**start, name: value}, moved)
+
+    def _drawn(self, condition: Expr, base: Fields, name: str) -> Iterator[Fields]:
+        """Yield the base with a condition's other fields at known values beside which this one decides, if any do."""
+        others = [other for other in read_by(condition) if other != name]
+        for _ in range(50 if others else 0):
+            start = {**base, **{other: self.chance.choice(self.good[other]) for other in others}}
+            if any(True for _ in self._turning(condition, start, name)):
+                yield start
+                return
+
+    def _mended(self, fields: Fields, moved: Collection[str]) -> Iterator[Fields]:
+        """Yield fields whose other numbers meet each relation that moved ones break, where some known ones do."""
         for relation in self.relations:
             if held(relation, fields, None):
                 continue
-            others = sorted({leaf.name for leaf in relation.leaves() if isinstance(leaf, Field)} - {moved})
-            key = (id(relation), moved, fields[moved])
+            others = [name for name in read_by(relation) if name not in moved]
+            key = (id(relation), *((name, fields[name]) for name in read_by(relation) if name in moved))
             if key not in self._mends:
                 tried = (dict(zip(others, each, strict=True)) for each in product(*map(self.good.__getitem__, others)))
                 self._mends[key] = next((each for each in tried if held(relation, {**fields, **each}, None)), None)
@@ -332,6 +350,11 @@ def walked(expr: Expr) -> Iterator[Expr]:
     yield expr
     for child in expr.children:
         yield from walked(child)
+
+
+def read_by(condition: Expr) -> list[str]:
+    """Return the names of the fields that a condition reads."""
+    return sorted({leaf.name for leaf in condition.leaves() if isinstance(leaf, Field)})
 
 
 def held(condition: Expr, fields: Fields, arch: Any) -> bool | None:

@@ -85,7 +85,7 @@ def test_a_limit_that_only_python_has_moved_is_found(fuzz, written, built_cpp, m
     """The bundle is of yesterday's family: one bound of one limit is another today."""
     composition, folder = written("mla-gfx942")
     [first, *_] = [each for each in composition.candidates() if each.name == "mla.decode"]
-    [old] = [limit for limit in first.capability if limit.field == "max_seqlen_k"]
+    [old] = [limit for limit in first.capability if limit.code == "mla.decode.max_seqlen_k"]
     newer = attrs.evolve(old, condition=field("max_seqlen_k") <= 2**31 - 17)
     capability = tuple(newer if limit is old else limit for limit in first.capability)
     candidates = tuple(
