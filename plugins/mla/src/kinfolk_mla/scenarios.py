@@ -126,8 +126,9 @@ def _several_queries(request: MlaRequest) -> Iterator[Scenario]:
 
 def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
     """Return small requests in whose scenarios mutants are run: few keys, in one segment and in several that begin
-    within a page, as many as fill the rings of tiles, and more segments than a wave has lanes; rows of several queries
-    that are more than a workgroup's and leave waves without any; a cache of 8 bits, in pages smaller than a tile.
+    within a page, as many as fill the rings of tiles, as many segments as a wave has lanes, and more; rows of several
+    queries that are more than a workgroup's and leave waves without any; a cache of 8 bits, in pages smaller than a
+    tile.
     """
     from kinfolk_mla.request import MODEL, MlaRequest
 
@@ -168,12 +169,13 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
         request("mla.decode", 12, 80, 2, num_seg=2, max_seqlen_q=6),
         request("mla.decode", 12, 80, 2, page_size=2, max_seqlen_q=6, kv_dtype=narrow, k_scale=0.25),
         request("mla.decode", 128, 80, 3),
+        request("mla.decode", 16, 80, 1, num_seg=64),
         request("mla.decode", 16, 1040, 2, num_seg=65),
         request("mla.pipelined", 128, 80, 2),
-        request("mla.pipelined", 128, 80, 2, num_seg=2),
+        request("mla.pipelined", 36, 80, 2, num_seg=2, max_seqlen_q=4),
         request("mla.pipelined", 128, 208, 2),
         request("mla.grouped", 64, 80, 2),
-        request("mla.grouped", 64, 80, 2, num_seg=2),
+        request("mla.grouped", 12, 80, 2, num_seg=2, max_seqlen_q=6),
         request("mla.grouped", 64, 208, 2),
     )
 
