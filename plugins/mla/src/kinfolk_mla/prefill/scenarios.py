@@ -127,7 +127,7 @@ def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
         scale=(MODEL["nope_dim"] + MODEL["rope_dim"]) ** -0.5,
         candidate="mla.prefill",
     )
-    few = {"num_heads": WAVE_HEADS, "total_q": 2, "max_seqlen_q": 1, "max_seqlen_k": 70}
+    few = {"num_heads": WAVE_HEADS, "total_q": 34, "max_seqlen_q": 17, "max_seqlen_k": 70}
     return (expanded, attrs.evolve(expanded, **few, candidate="mla.absorbed"))
 
 
