@@ -75,9 +75,7 @@ STAGE = OpDef(
     lowering=lowered,
 )
 STAGE_VIEW = attrs.evolve(STAGE, name="toy.stage_view", meaning=MemoryAccess("view", "stage"))
-LANE = OpDef(
-    name="toy.lane", result=lambda *_: (I32,), meaning=LaneFunction(lambda m: m.lane_id()), lowering=lowered
-)
+LANE = OpDef(name="toy.lane", result=lambda *_: (I32,), meaning=LaneFunction(lambda m: m.lane_id()), lowering=lowered)
 WAIT = OpDef(
     name="toy.wait",
     attributes=(AttributeDef("outstanding", "int", default=0),),
