@@ -7,6 +7,7 @@ that it evaluates is true on one side and false on the other.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
@@ -194,7 +195,8 @@ def _forked(
             values = values_of(composition, candidate, asked, fixed)
             branches = [assumed.with_field(asked, value) for value in values]
         else:
-            branches = [assumed.with_truth(asked, truth) for truth in (True, False)]
+            truths = _truths(asked, composition, {**fixed, **assumed.fields})
+            branches = [assumed.with_truth(asked, truth) for truth in truths]
     else:
         notes = candidate.untuned(plan, composition.arch, flavor)
         yield Case(when=assumed.when, plan=plan, judged=tuple(judged), notes=notes)
@@ -216,6 +218,14 @@ def _planned(candidate: Candidate, request: Request, composition: Composed) -> P
 
 def _reads_only(condition: Expr, names: Mapping[str, Any] | tuple[str, ...]) -> bool:
     return all(leaf.name in names for leaf in condition.leaves() if isinstance(leaf, Field))
+
+
+def _truths(condition: Expr, composition: Composed, chosen: Mapping[str, Any]) -> tuple[bool, ...]:
+    """Return what a condition may be: one of both where all fields that it reads are chosen already."""
+    if _reads_only(condition, chosen):
+        with contextlib.suppress(ExprOverflow):
+            return (condition.holds(Scope(request=SimpleNamespace(**chosen), arch=composition.arch)),)
+    return (True, False)
 
 
 def _possible(candidate: Candidate, composition: Composed, chosen: Mapping[str, Any]) -> bool:
