@@ -232,16 +232,25 @@ def test_a_manifest_that_claims_other_figures_is_a_miss(site, filled, tmp_path):
     assert answer["compiled"] == 2 and same(answer, filled[1])
 
 
-@pytest.mark.parametrize("kilobytes", [4, 20, 64, 152])
-def test_a_full_disk_costs_the_entry_and_not_the_kernel(site, filled, places, tmp_path, kilobytes):
-    """At 4 KiB nothing fits, at 152 one kernel's text and object do."""
-    place, expected = places.full(tmp_path, kilobytes)
+def kibibytes(entries: list[Path]) -> int:
+    """Return what the largest of some entries takes of a disk, which gives files whole pages, its claims with it."""
+    return max(
+        sum(-(-file.stat().st_size // 4096) * 4 for file in (each, each.with_suffix(".json"))) for each in entries
+    )
+
+
+@pytest.mark.parametrize("fits", ["nothing", "an object", "an object and half a text", "a text and its object"])
+def test_a_full_disk_costs_the_entry_and_not_the_kernel(site, filled, places, tmp_path, fits):
+    found = kibibytes([*filled[0].glob("objects/*/*.o")])
+    text = kibibytes([*filled[0].glob("lowered/*/*.ll")])
+    room = {"nothing": 4, "an object": found, "an object and half a text": found + text // 2}
+    place, expected = places.full(tmp_path, room.get(fits, found + text))
     answer = site.run(tmp_path / "cache", 2, "--list", place=place)
     assert same(answer, filled[1])
     [warning] = answer["logged"]
     assert "cannot be written" in warning and expected in warning
     states = [state for _, state in answer["entries"]]
-    assert set(states) <= {"ok", "damaged"} and ("ok" in states) == (kilobytes > 4)
+    assert set(states) <= {"ok", "damaged"} and ("ok" in states) == (fits != "nothing")
 
 
 def test_a_read_only_cache_is_read_and_costs_nothing_else(site, filled, places, tmp_path):
