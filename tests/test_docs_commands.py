@@ -95,7 +95,7 @@ def test_a_family_is_written_installed_and_run_as_the_page_says(monkeypatch, tmp
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "column_scale.one_row_each" in done.stdout and "pass: 12 scenarios" in done.stdout
+    assert "column_scale.one_row_each" in done.stdout and "pass: 13 scenarios" in done.stdout
     assert "softmax" not in "".join(str(path.relative_to(tmp_path)) for path in (tmp_path / "column_scale").rglob("*"))
 
 

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import attrs
@@ -280,7 +281,15 @@ def test_what_a_stopped_tool_started_ends_with_it(tmp_path):
     body = f"child = os.fork() or time.sleep(60)\nopen({str(child)!r}, 'w').write(str(child))\ntime.sleep(60)"
     with pytest.raises(ToolError, match="took more than 2 s"):
         run_tool([str(program(tmp_path / "tool", body))], seconds=2.0)
-    assert not runs(int(child.read_text()))
+    assert ends(int(child.read_text()))
+
+
+def ends(pid: int, seconds: float = 20.0) -> bool:
+    """Whether a process that was killed is gone within some time: of a signal it dies when it is next run."""
+    until = time.monotonic() + seconds
+    while runs(pid) and time.monotonic() < until:
+        time.sleep(0.01)
+    return not runs(pid)
 
 
 def runs(pid: int) -> bool:
