@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from typing import TYPE_CHECKING
 
 from kinfolk.errors import BindError
@@ -46,12 +45,6 @@ class MachineExecutor:
             f"{lanes / seconds / 1e6:.3g} million lane operations and {products / seconds / 1e6:.3g} million products "
             f"of matrix instructions; in all there were {lanes / 1e6:.3g} and {products / 1e6:.3g} million",
         )
-
-    def with_seed(self, seed: int) -> MachineExecutor:
-        """Return an executor of other addresses that shares this one's translated kernels."""
-        other = copy(self)
-        other._seed, other.executed = seed, []
-        return other
 
     def run(self, work: Work) -> None:
         """Run one launch of a bound plan."""

@@ -75,6 +75,13 @@ class Table:
                 raise InternalError(f"{form.name} and {self._rows[key].name} are both {form.format} {form.opcode}")
             self._rows[key] = form
 
+    def declare(self, kind: Kind, name: str, format_: str, opcode: int, types: str, **more: Any) -> None:
+        """Take an instruction by fields of `Declared`; `types` are its results and operands, `f32: f32 f32`."""
+        results, operands = signature(types)
+        self.add(
+            Declared(name=name, format=format_, opcode=opcode, kind=kind, results=results, operands=operands, **more)
+        )
+
     def find(self, format_: str, opcode: int) -> Declared | None:
         """Return the instruction of a format and opcode; None for one that is not declared."""
         return self._rows.get((format_, opcode))

@@ -24,7 +24,7 @@ WAVES_AT_ONCE: Final = 32
 POISON: Final = 0x7FA5A5A5
 """What registers and workgroup memory hold before they are written; as f32 a signalling NaN."""
 MOST_STEPS: Final = 1 << 24
-"""How many instructions a wave may run; one more is taken for a loop that never ends."""
+"""How many instructions the waves of a batch may run, those that parted each for itself; more is no end."""
 
 
 @attrs.define
@@ -55,7 +55,7 @@ class Launch:
         self.arguments, self.memory, self.extra_states = arguments, memory, extra_states
         self.waves = -(-block // LANES)
         self.counts = Counts()
-        self._ran = [0] * len(program.steps)
+        self.ran = [0] * len(program.steps)
 
     @property
     def kernel(self) -> KernelObject:
@@ -79,7 +79,7 @@ class Launch:
         return number % x, number // x % y, number // (x * y)
 
     def _count(self) -> None:
-        for step, ran in zip(self.program.steps, self._ran, strict=True):
+        for step, ran in zip(self.program.steps, self.ran, strict=True):
             self.counts.instructions += ran
             self.counts.lane_instructions += ran if step.lanes else 0
             self.counts.products += ran * step.multiplies
@@ -134,7 +134,7 @@ class _Run:
 
         Stops where that takes more than `most` steps.
         """
-        steps, ran = self._launch.program.steps, self._launch._ran  # pyright: ignore[reportPrivateUsage]
+        steps, ran = self._launch.program.steps, self._launch.ran
         extra, pc, began = self._launch.extra_states, w.pc, 0
         line = pc  # where the way straight down the code began
         try:

@@ -47,16 +47,13 @@ def _zero(register: int | None, wanted: bool) -> Callable[[Waves], Array]:
 
 def flow_step(given: Given, index_of: Callable[[int], int]) -> Step:
     """Return the step of an instruction of the program's flow; `index_of` an offset in the code is an instruction's."""
-    facts, name, immediate = given.declared.facts, given.declared.name, given.field("simm16")
+    facts, immediate = given.declared.facts, given.field("simm16")
     flow: Flow = facts.get("flow", "")
     target = -1
     if flow == "branch":
         target = index_of(given.encoded.offset + 4 + 4 * ((immediate ^ 0x8000) - 0x8000))
-    return Step(
-        name=name,
-        text=name,
-        offset=given.encoded.offset,
-        run=_wait(immediate) if facts.get("waits") else _nothing,
+    return given.step(
+        _wait(immediate) if facts.get("waits") else _nothing,
         reads=facts.get("reads", 0),
         flow=flow,
         target=target,

@@ -69,18 +69,7 @@ def part_bytes(given: Given) -> int:
 
 
 def _step(given: Given, run: Run, reads: int, writes: int) -> Step:
-    name = given.declared.name
-    return Step(
-        name=name,
-        text=name,
-        offset=given.encoded.offset,
-        run=run,
-        reads=reads | EXEC_MASK,
-        writes=writes,
-        lanes=True,
-        queue="local",
-        unit="local",
-    )
+    return given.step(run, reads=reads | EXEC_MASK, writes=writes, lanes=True, queue="local", unit="local")
 
 
 def _row(given: Given, name: str, width: int) -> int:

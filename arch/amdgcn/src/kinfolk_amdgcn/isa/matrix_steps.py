@@ -99,12 +99,8 @@ def matrix_step(given: Given) -> Step:
         w.f[d : d + widths[2]] = _packed(total, shape)
 
     accumulates = rows_mask(c, widths[2]) if addend is None else 0
-    name = given.declared.name
-    return Step(
-        name=name,
-        text=name,
-        offset=encoded.offset,
-        run=run,
+    return given.step(
+        run,
         reads=rows_mask(a, widths[0]) | rows_mask(b, widths[1]),
         accumulates=accumulates,
         writes=rows_mask(d, widths[2]),

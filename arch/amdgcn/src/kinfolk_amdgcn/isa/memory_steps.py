@@ -22,7 +22,6 @@ from kinfolk_amdgcn.isa.waves import LANES, M0, Array, Outstanding, Waves
 MEMORY: Final = Table()
 FLAT_SEGMENT, GLOBAL_SEGMENT = 0, 2
 NO_ADDRESS: Final = 0x7F
-RESOURCE_SWIZZLES: Final = 0xC0000000
 Places = Callable[[Waves], tuple[Array, Array]]
 """Byte addresses [waves, lanes], and which bytes from there on are in range: how many [waves, lanes]."""
 
@@ -94,18 +93,8 @@ def memory_step(given: Given) -> Step:
 
 
 def _step(given: Given, run: Run, reads: int, writes: int, lanes: bool = False) -> Step:
-    name = given.declared.name
-    return Step(
-        name=name,
-        text=name,
-        offset=given.encoded.offset,
-        run=run,
-        reads=reads,
-        writes=writes,
-        lanes=lanes,
-        queue="vector" if lanes else "",
-        unit="memory" if lanes else "scalar",
-    )
+    queue, unit = ("vector", "memory") if lanes else ("", "scalar")
+    return given.step(run, reads=reads, writes=writes, lanes=lanes, queue=queue, unit=unit)
 
 
 def _buffer_places(given: Given) -> tuple[Places, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kinfolk.ir.types import I1, I32, I64
-from kinfolk_amdgcn.isa.declare import Declared, Meaning, Table, signature
+from kinfolk_amdgcn.isa.declare import Meaning, Table
 from kinfolk_amdgcn.isa.vector_alu import MAX_I32, MAX_U32, MIN_I32, MIN_U32
 
 SCALAR: Final = Table()
@@ -17,20 +17,7 @@ SCALAR: Final = Table()
 
 def scalar(name: str, format_: str, opcode: int, types: str, meaning: Meaning, scc: Any = None, **more: Any) -> None:
     """Declare an instruction of scalar registers; `types` are its results and operands, `i32: i32 i32 scc`."""
-    results, operands = signature(types)
-    SCALAR.add(
-        Declared(
-            name=name,
-            format=format_,
-            opcode=opcode,
-            kind="scalar",
-            results=results,
-            operands=operands,
-            meaning=meaning,
-            scc=scc,
-            **more,
-        )
-    )
+    SCALAR.declare("scalar", name, format_, opcode, types, meaning=meaning, scc=scc, **more)
 
 
 def _nonzero(m: Any, result: Any, *operands: Any) -> Any:

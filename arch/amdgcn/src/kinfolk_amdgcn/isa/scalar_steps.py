@@ -60,8 +60,7 @@ def scalar_step(given: Given) -> Step:
 
 
 def _step(given: Given, run: Any, reads: int, writes: int) -> Step:
-    name = given.declared.name
-    return Step(name=name, text=name, offset=given.encoded.offset, run=run, reads=reads, writes=writes, unit="scalar")
+    return given.step(run, reads=reads, writes=writes, unit="scalar")
 
 
 def _sources(given: Given) -> list[Source]:

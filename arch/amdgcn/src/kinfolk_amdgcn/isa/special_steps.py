@@ -48,18 +48,8 @@ def special_step(given: Given) -> Step:
 
 
 def _step(given: Given, run: Run, reads: int, writes: int, carried: tuple[tuple[int, int], ...] = ()) -> Step:
-    name = given.declared.name
-    return Step(
-        name=name,
-        text=name,
-        offset=given.encoded.offset,
-        run=run,
-        reads=reads | EXEC_MASK,
-        writes=writes,
-        lanes=True,
-        unit="lane_read" if name.startswith("v_read") else "vector",
-        carried=carried,
-    )
+    unit = "lane_read" if given.declared.name.startswith("v_read") else "vector"
+    return given.step(run, reads=reads | EXEC_MASK, writes=writes, lanes=True, unit=unit, carried=carried)
 
 
 def _source(given: Given, number: int, name: str = "i32", accumulator: bool = False) -> Source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
@@ -72,3 +72,8 @@ class Given:
     def field(self, name: str) -> int:
         """Return a field of the encoding."""
         return self.encoded.fields[name]
+
+    def step(self, run: Run, **facts: Any) -> Step:
+        """Return the instruction's step, with the facts of `Step` that its kind has."""
+        name = self.declared.name
+        return Step(name=name, text=name, offset=self.encoded.offset, run=run, **facts)

@@ -13,7 +13,7 @@ from kinfolk.ir.op import OpDef
 from kinfolk.ir.ops import arithmetic
 from kinfolk.ir.ops.convert import narrow_float, widen_float
 from kinfolk.ir.types import BF16, F16, F32, F64, I1, I16, I32, I64
-from kinfolk_amdgcn.isa.declare import Declared, Meaning, OfTwo, Table, signature
+from kinfolk_amdgcn.isa.declare import Meaning, OfTwo, Table
 
 VECTOR: Final = Table()
 Rows = tuple[tuple[str, int, str, Meaning], ...]
@@ -21,19 +21,7 @@ Rows = tuple[tuple[str, int, str, Meaning], ...]
 
 def lane(name: str, format_: str, opcode: int, types: str, meaning: Meaning, **more: Any) -> None:
     """Declare an instruction of lanes; `types` are its results and operands, `f32: f32 f32`."""
-    results, operands = signature(types)
-    VECTOR.add(
-        Declared(
-            name=name,
-            format=format_,
-            opcode=opcode,
-            kind="lane",
-            results=results,
-            operands=operands,
-            meaning=meaning,
-            **more,
-        )
-    )
+    VECTOR.declare("lane", name, format_, opcode, types, meaning=meaning, **more)
 
 
 def _op(op: OpDef) -> Meaning:

@@ -45,17 +45,8 @@ def vector_step(given: Given) -> Step:
     for target in targets:
         writes |= target.registers
     run = _runner(given, sources, targets)
-    return Step(
-        name=given.declared.name,
-        text=given.declared.name,
-        offset=given.encoded.offset,
-        run=run,
-        reads=reads,
-        writes=writes,
-        lanes=True,
-        unit=_unit(given),
-        carried=_carried(given, sources, writes),
-    )
+    carried = _carried(given, sources, writes)
+    return given.step(run, reads=reads, writes=writes, lanes=True, unit=_unit(given), carried=carried)
 
 
 def _carried(given: Given, sources: list[Source], writes: int) -> tuple[tuple[int, int], ...]:
@@ -231,17 +222,8 @@ def _packed_step(given: Given) -> Step:
         w.put(row, low.view(np.uint32))
         w.put(row + 1, high.view(np.uint32))
 
-    name = given.declared.name
-    return Step(
-        name=name,
-        text=name,
-        offset=encoded.offset,
-        run=run_halves if narrow else run,
-        reads=reads,
-        writes=(1 if narrow else 3) << row,
-        lanes=True,
-        unit="vector",
-    )
+    writes = (1 if narrow else 3) << row
+    return given.step(run_halves if narrow else run, reads=reads, writes=writes, lanes=True, unit="vector")
 
 
 def _half_source(code: int, half: int, name: str, given: Given) -> Source:
