@@ -31,7 +31,7 @@ from kinfolk_runtime.verify import Fitting, run_scenario, runners_of
 Array = npt.NDArray[Any]
 ENGINES_SCENARIOS: Final = 2
 """So many scenarios of each candidate level quick runs on both engines, of those in which most kernels run."""
-OTHER_SCENARIOS: Final = 8
+OTHER_SCENARIOS: Final = 4
 """So many scenarios level quick runs of each request but a candidate's first, which is its largest and has all."""
 FAULTS: Final = ("simulation", "unwritten")
 WRONG_VALUES: Final = "Mend the kernel, or derive the reference's tolerance anew if that is what is wrong"
