@@ -18,7 +18,8 @@ from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.tile import paging
-from kinfolk_mla.prefill import attend, batch, expand, geometry, queries
+from kinfolk.tile.attention import ahead, frame
+from kinfolk_mla.prefill import attend, batch, expand, queries
 from kinfolk_mla.prefill import scores as scoring
 from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec, MlaProjectedSpec
 from kinfolk_mla.projection import absorbed_query, projected_output
@@ -180,12 +181,12 @@ def diagonal_from_the_first_key(patch: Patch) -> None:
 
 
 def keys_of_refused_pages_count(patch: Patch) -> None:
-    whole = scoring.Scores.masked
+    whole = scoring.SeenKeys.masked
 
-    def masked(self: scoring.Scores, scores: Any, seen: Value, valid: Sequence[Value]) -> list[Value]:
+    def masked(self: scoring.SeenKeys, scores: Any, seen: Value, valid: Sequence[Value]) -> list[Value]:
         return whole(self, scores, seen, [constant(self.spec.part, I32) for _ in valid])
 
-    patch.setattr(scoring.Scores, "masked", masked)
+    patch.setattr(scoring.SeenKeys, "masked", masked)
 
 
 def refused_pages_are_forgotten(patch: Patch) -> None:
@@ -199,19 +200,19 @@ def a_tile_too_many_unmasked(patch: Patch) -> None:
 
 
 def dropped_rescale(patch: Patch) -> None:
-    patch.setattr(attend, "scale_accumulators", lambda accumulators, factor: list(accumulators))
+    patch.setattr(ahead, "scale_accumulators", lambda accumulators, factor: list(accumulators))
 
 
 def dropped_fragment(patch: Patch) -> None:
     """The last quarter of a head's columns is never stored."""
-    whole = geometry.memory.view_store
+    whole = frame.memory.view_store
     count = iter(range(1 << 20))
 
     def store(view: Value, index: Value, value: Value) -> None:
         if next(count) != 1:
             whole(view, index, value)
 
-    patch.setattr(geometry.memory, "view_store", store)
+    patch.setattr(frame.memory, "view_store", store)
 
 
 def page_id_not_checked(patch: Patch) -> None:
@@ -243,8 +244,8 @@ def rows_past_the_last_key(patch: Patch) -> None:
 
 def stored_before_the_others_have_read(patch: Patch) -> None:
     count = iter(range(1 << 20))
-    barrier = attend.control.barrier
-    patch.setattr(attend.control, "barrier", lambda: barrier() if next(count) != 1 else None)
+    barrier = ahead.control.barrier
+    patch.setattr(ahead.control, "barrier", lambda: barrier() if next(count) != 1 else None)
 
 
 Plant = Callable[[Patch], None]

@@ -11,6 +11,7 @@ from types import ModuleType
 
 import kinfolk.ir.ops
 import kinfolk.tile
+import kinfolk.tile.attention
 from kinfolk.ir.op import OpDef
 
 PACKAGES = {
@@ -19,6 +20,7 @@ PACKAGES = {
         "the kernel first, and what ends in `=` is known by then."
     ),
     kinfolk.tile: "The tile toolkit: what kernels share.",
+    kinfolk.tile.attention: "Of the tile toolkit, what kernels share that attend to tiles of keys and values.",
 }
 NOT_FOR_EMITTERS = {
     "kinfolk.ir.ops.declare": None,
@@ -38,6 +40,8 @@ def page() -> str:
 def _package(package: ModuleType, about: str) -> Iterator[str]:
     yield f"## {package.__name__}\n\n{about}\n"
     for found in pkgutil.iter_modules(package.__path__):
+        if found.ispkg:
+            continue
         name = f"{package.__name__}.{found.name}"
         hidden = NOT_FOR_EMITTERS.get(name, set[str]())
         if hidden is None:

@@ -17,6 +17,7 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import control, lanes, memory
 from kinfolk.ir.types import F32, I32, VectorType
 from kinfolk.ir.value import Kernel, Value
+from kinfolk.tile.attention.frame import store_columns
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import per_lane
@@ -24,7 +25,7 @@ from kinfolk.tile.state import loop
 from kinfolk.tile.timeline import Round, Section, Stream
 from kinfolk.tile.transposed import column_order
 from kinfolk_mla.absorbed.tokens import Tokens
-from kinfolk_mla.prefill.geometry import Geometry, store_columns
+from kinfolk_mla.prefill.geometry import Geometry
 from kinfolk_mla.prefill.weights import Weights
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from kinfolk.ir import build_kernel
 from kinfolk.ir.builder import constant
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
+from kinfolk.tile.attention.frame import store_columns
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import per_lane
 from kinfolk_mla.absorbed.tokens import Tokens
-from kinfolk_mla.prefill.geometry import Geometry, store_columns
+from kinfolk_mla.prefill.geometry import Geometry
 from kinfolk_mla.prefill.weights import LatentProduct, Weights
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
+from kinfolk.tile.attention.frame import store_columns
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import per_lane
 from kinfolk.tile.paging import Page
 from kinfolk.tile.state import branch, loop
 from kinfolk.tile.widen import widened
 from kinfolk_mla.prefill.batch import Sequence
-from kinfolk_mla.prefill.geometry import Geometry, store_columns
+from kinfolk_mla.prefill.geometry import Geometry
 from kinfolk_mla.prefill.weights import LatentProduct, Weights
 
 if TYPE_CHECKING:

@@ -10,20 +10,20 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, control, lanes, memory
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
+from kinfolk.tile.attention.frame import store_columns
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import Table, per_lane
 from kinfolk.tile.paging import bounded
 from kinfolk_mla.decode.sequence import wide
 from kinfolk_mla.prefill.batch import Sequence
-from kinfolk_mla.prefill.geometry import store_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
+    from kinfolk.tile.attention.values import Values
     from kinfolk_mla.prefill.attend import Arguments
     from kinfolk_mla.prefill.spec import MlaPrefillSpec
-    from kinfolk_mla.prefill.values import Values
 
 
 @attrs.frozen(eq=False)

@@ -1,4 +1,4 @@
-"""The first product as units, S' = K Q', and what becomes of scores: weights, masks, the largest of a lane."""
+"""Scores of prefill: which keys of a tile a query sees."""
 
 from __future__ import annotations
 
@@ -9,114 +9,37 @@ import attrs
 
 from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, vector
-from kinfolk.ir.types import F32, I32, VectorType
+from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
-from kinfolk.tile.contraction import Contraction
-from kinfolk.tile.lane_index import lane_index
-from kinfolk.tile.layout import Layout, Step, per_lane, steps_of
-from kinfolk.tile.narrow import narrow_weights
-from kinfolk.tile.reduction import in_lane
-from kinfolk.tile.softmax import OnlineSoftmax, RowState, mask_scores
-from kinfolk.tile.timeline import Job, Read, Use
-from kinfolk.tile.workgroup_tile import WorkgroupTile
-from kinfolk_mla.prefill.geometry import Geometry
-from kinfolk_mla.prefill.values import READ
+from kinfolk.tile.attention.scores import TileScores
+from kinfolk.tile.softmax import mask_scores
 
 if TYPE_CHECKING:
     from kinfolk_mla.prefill.spec import MlaPrefillSpec
-
-
-def key_steps(spec: MlaPrefillSpec, geometry: Geometry) -> tuple[Step, ...]:
-    """Return how the scores of a tile, a block of keys after the other, are operands B of the second product."""
-    shape = geometry.atom.shape
-    steps = steps_of(Layout.of("scores", shape.c), shape.b)
-    blocks = range(spec.tile_keys // spec.atom)
-    return tuple(Step(step.slots, step.rows + block * spec.atom) for block in blocks for step in steps)
+    from kinfolk_mla.prefill.tiles import Tiles
 
 
 @attrs.frozen(eq=False)
-class Scores:
-    """Of a tile's keys, in blocks of an atom's rows. A unit is one read of a key row and its matrix operations, the
-    blocks taking turns.
-
-    `start` is where a lane reads, `first_key` the number in a block of the key of its first score, `places` how much
-    further those of all scores of a block are.
-    """
+class SeenKeys:
+    """That a lane's query sees the first `seen` keys of its sequence, but for those of pages that are not there."""
 
     spec: MlaPrefillSpec
-    geometry: Geometry
-    softmax: OnlineSoftmax
-    tile: WorkgroupTile
-    contraction: Contraction
-    start: Value
-    first_key: Value
-    places: tuple[int, ...]
+    tiles: Tiles
+    scores: TileScores
+    seen: Value
 
-    @classmethod
-    def of(cls, spec: MlaPrefillSpec, geometry: Geometry, softmax: OnlineSoftmax, tile: WorkgroupTile) -> Scores:
-        """Find where this lane reads and which keys its scores are of."""
-        shape = geometry.atom.shape
-        contraction = geometry.contraction(spec.key_width)
-        rows = per_lane(shape.a.rows, "the key of an A element")
-        places = shape.c.rows - shape.c.rows[:, :1]
-        assert (places == places[0]).all()
-        start, first = lane_index(rows * tile.pitch + contraction.start_a), lane_index(shape.c.rows[:, 0])
-        return cls(spec, geometry, softmax, tile, contraction, start, first, tuple(map(int, places[0])))
+    def ask(self, tile: Value) -> list[Value]:
+        """As `Mask` says."""
+        return self.tiles.lookup_all(tile)
 
-    @property
-    def blocks(self) -> int:
-        """How many atoms the keys of a tile take."""
-        return self.spec.tile_keys // self.spec.atom
+    def first(self, scores: list[Value], asked: Many[Value]) -> list[Value]:
+        """As `Mask` says."""
+        return self.masked(scores, self.seen, self.tiles.rows_of_all(asked, constant(0, I32)))
 
-    @property
-    def units(self) -> int:
-        """How many units the product of a tile has."""
-        return self.contraction.reads * self.blocks // self.spec.reads_together
-
-    def _places_of(self, unit: int) -> list[tuple[int, int]]:
-        """Return the reads of a row, each with its block, that a unit makes."""
-        first = unit * self.spec.reads_together
-        return [divmod(place, self.blocks) for place in range(first, first + self.spec.reads_together)]
-
-    def start_at_zero(self) -> list[Value]:
-        """Return accumulators, one a block."""
-        return [constant(0.0, VectorType(F32, self.geometry.atom.shape.c.slots))] * self.blocks
-
-    def reads(self, slot: Value) -> Read:
-        """Return what reads the keys of a slot."""
-        address: list[Value] = []
-
-        def read(unit: int) -> list[Value]:
-            if not address:
-                address.append(self.start + slot)
-            width, places = self.contraction.width, self._places_of(unit)
-            found = [
-                self.tile.load(address[0], width, row=block * self.spec.atom, column=number * width, scope=READ)
-                for number, block in reversed(places)
-            ]
-            return found[::-1]
-
-        return read
-
-    def use(self, query: Many[Value], total: list[Value]) -> Use:
-        """Return what multiplies a read with the query, into `total`."""
-
-        def use(unit: int, operands: Many[Value]) -> None:
-            places = self._places_of(unit)
-            parts = [
-                list(zip(self.contraction.split(keys), self.contraction.split(query[number]), strict=True))
-                for (number, _), keys in zip(places, operands, strict=True)
-            ]
-            for step in range(self.contraction.steps):
-                for (_, block), part in zip(places, parts, strict=True):
-                    total[block] = self.geometry.atom(*part[step], total[block])
-
-        return use
-
-    def elements(self, scores: Many[Value]) -> list[Value]:
-        """Return a lane's scores, those of a block after the other."""
-        slots = range(self.geometry.atom.shape.c.slots)
-        return [vector.extract(block, index=slot) for block in scores for slot in slots]
+    def following(self, scores: list[Value], asked: Many[Value], tile: Value) -> list[Value]:
+        """As `Mask` says."""
+        valid = self.tiles.rows_of_all(asked, tile + 1)
+        return self.masked(scores, self.seen - (tile + 1) * self.spec.tile_keys, valid)
 
     def masked(self, scores: Many[Value], seen: Value, valid: Many[Value]) -> list[Value]:
         """Return the scores with -inf for keys not below `seen`, or not of a part's `valid` rows.
@@ -124,64 +47,18 @@ class Scores:
         Keys are counted from a lane's first one, so that they are constants: no register holds them.
         """
         part = self.spec.part
-        rows = self.geometry.atom.shape.c.rows // part
+        rows = self.scores.frame.atom.shape.c.rows // part
         found: list[Value] = []
         for block, block_scores in enumerate(scores):
-            elements = self.elements([block_scores])
+            elements = self.scores.elements([block_scores])
             masked: list[Value] = []
             for number in range(self.spec.atom // part):
                 slots = [slot for slot in range(rows.shape[1]) if rows[0, slot] == number]
                 assert (rows[:, slots] == number).all() and slots == list(range(len(masked), len(masked) + len(slots)))
                 first = block * self.spec.atom
                 bound = valid[block * (self.spec.atom // part) + number] + number * part
-                below = arithmetic.smin(seen - first if first else seen, bound) - self.first_key
-                places = [constant(self.places[slot], I32) for slot in slots]
+                below = arithmetic.smin(seen - first if first else seen, bound) - self.scores.first_key
+                places = [constant(self.scores.places[slot], I32) for slot in slots]
                 masked += mask_scores([elements[slot] for slot in slots], places, below)
             found.append(vector.pack(*masked))
         return found
-
-    def largest(self, scores: list[Value], found: list[Value]) -> list[Job]:
-        """Return the jobs that find the largest of a lane's scores, of `scores` that are there when they run."""
-        pieces: list[Value] = []
-        width = 5
-
-        def take(first: int) -> Job:
-            return lambda: pieces.append(in_lane(self.elements(scores)[first : first + width], arithmetic.fmax))
-
-        def join() -> None:
-            found.append(in_lane(pieces, arithmetic.fmax))
-
-        count = self.blocks * self.geometry.atom.shape.c.slots
-        return [*(take(first) for first in range(0, count, width)), join]
-
-    def weigh(self, scores: Many[Value], row: RowState, weights: list[Value], total: list[Value]) -> list[Job]:
-        """Return the jobs that form the weights of a tile: exponentials of a pair of scores, then, a job later, what
-        takes them; `weights` gets an operand B a step, `total` the row's total weight so far.
-        """
-        slots = self.geometry.atom.shape.b.slots
-        elements = self.elements(scores)
-        formed: list[Value] = []
-        total.append(row.total)
-
-        def exponentials(first: int) -> Job:
-            def job() -> None:
-                for score in elements[first : first + 2]:
-                    formed.append(arithmetic.exp2((score - row.maximum) * self.softmax.scale_log2))
-
-            return job
-
-        def taken(first: int) -> Job:
-            def job() -> None:
-                for weight in formed[first : first + 2]:
-                    total[0] = total[0] + weight
-                if (first + 2) % slots == 0:
-                    weights.append(narrow_weights(formed[first + 2 - slots : first + 2], self.geometry.element))
-
-            return job
-
-        jobs: list[Job] = []
-        for first in range(0, len(elements), 2):
-            jobs.append(exponentials(first))
-            if first:
-                jobs.append(taken(first - 2))
-        return [*jobs, taken(len(elements) - 2)]

@@ -10,7 +10,6 @@ from kinfolk.fields import ExactInt, OneOf
 from kinfolk.ir.types import F32, I32, SCALARS, PointerType
 from kinfolk.parameters import Parameter
 from kinfolk.spec import LoopWork, Spec
-from kinfolk.tile.rotation import Rotation
 from kinfolk_mla.request import FLOAT_TYPES
 
 
@@ -144,26 +143,6 @@ class MlaPrefillSpec(MlaProjectedSpec):
     def tile_parts(self) -> int:
         """How many parts of pages a tile has."""
         return self.tile_keys // self.part
-
-    @property
-    def key_rotation(self) -> Rotation:
-        """What happens to the tiles of keys."""
-        return self._rotation(self.key_slots)
-
-    @property
-    def value_rotation(self) -> Rotation:
-        """What happens to the tiles of values."""
-        return self._rotation(self.value_slots)
-
-    @property
-    def meeting(self) -> Rotation:
-        """What the second product's barrier parts; the one before it, where there is one, does for a slot more."""
-        slots = self.value_slots + (self.key_slots == 1)
-        return Rotation(slots=slots, reads=(0, 1), writes=(1,))
-
-    def _rotation(self, slots: int) -> Rotation:
-        """With one slot for keys, the waves meet once more, between their being read and being written."""
-        return Rotation(slots=slots, reads=(0, 1), writes=(1,), meetings=2 if self.key_slots == 1 else 1)
 
     @property
     def key_width(self) -> int:

@@ -11,13 +11,13 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import lanes
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
+from kinfolk.tile.attention.values import STAGED, Values
 from kinfolk.tile.paging import Page, PageTable
 from kinfolk.tile.slots import Slots
 from kinfolk.tile.staging import Staging
 from kinfolk.tile.timeline import Job
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_mla.prefill.batch import Sequence
-from kinfolk_mla.prefill.values import STAGED, Values
 
 if TYPE_CHECKING:
     from kinfolk_mla.prefill.attend import Arguments
@@ -88,13 +88,13 @@ class Tiles:
         """How many vectors of a tile of keys this thread carries."""
         return sum(staging.pieces for staging in self.stagings)
 
-    def lookup(self, tile: Value) -> Value:
+    def lookups(self, tile: Value) -> list[Value]:
         """Return the page id of this wave's part of a tile."""
-        return self.pages.lookup(tile * self.spec.tile_parts + self.own)
+        return [self.pages.lookup(tile * self.spec.tile_parts + self.own)]
 
-    def resolve(self, identifier: Value, tile: Value) -> Page:
+    def resolve(self, found: Many[Value], tile: Value) -> Page:
         """Return the part of a page that this wave's part of a tile is."""
-        return self.pages.resolve(identifier, tile * self.spec.tile_parts + self.own)
+        return self.pages.resolve(found[0], tile * self.spec.tile_parts + self.own)
 
     def lookup_all(self, tile: Value) -> list[Value]:
         """Return the page ids of all parts of a tile."""
@@ -109,8 +109,8 @@ class Tiles:
         first = tile * self.spec.tile_parts
         return [first + part if part else first for part in range(self.spec.tile_parts)]
 
-    def key_loads(self, page: Page, tile: Value, loaded: list[Value]) -> list[Job]:
-        """Return the jobs that issue this thread's loads of a tile of keys, `page` being its part of it."""
+    def key_loads(self, place: Page, tile: Value, loaded: list[Value]) -> list[Job]:
+        """Return the jobs that issue this thread's loads of a tile of keys, `place` being its part of it."""
         (nope, rope), spec = self.stagings, self.spec
 
         def load(piece: int) -> Job:
@@ -118,7 +118,7 @@ class Tiles:
 
         def load_rope(piece: int) -> Job:
             def job() -> None:
-                view = page.view(self.arguments.k_rope, spec.rope_width, spec.part)
+                view = place.view(self.arguments.k_rope, spec.rope_width, spec.part)
                 loaded.append(rope.load_piece(view, self.sources[1], piece))
 
             return job

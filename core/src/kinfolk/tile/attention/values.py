@@ -1,12 +1,12 @@
 """The tile of values in workgroup memory, and the second product, O' += V' P', over it.
 
-Where the arch reads transposed, rows lie there as in the workspace; elsewhere they are transposed as they are staged.
+Where the arch reads transposed, rows lie there as in global memory; elsewhere they are transposed as they are staged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import attrs
 
@@ -14,18 +14,14 @@ from kinfolk.ir.builder import constant, op_in_role
 from kinfolk.ir.ops import lanes
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
+from kinfolk.tile.attention.frame import Frame
 from kinfolk.tile.kept_transposed import KeptTransposed
+from kinfolk.tile.layout import Step
 from kinfolk.tile.slots import Slots
 from kinfolk.tile.staging import Staging
 from kinfolk.tile.timeline import Job, Read, Use
-from kinfolk.tile.transposed import TransposedOperand
+from kinfolk.tile.transposed import ColumnOrder, TransposedOperand
 from kinfolk.tile.workgroup_tile import WorkgroupTile
-from kinfolk_mla.prefill.geometry import FRAGMENTS, Geometry
-
-if TYPE_CHECKING:
-    from kinfolk.tile.layout import Step
-    from kinfolk.tile.transposed import ColumnOrder
-    from kinfolk_mla.prefill.spec import MlaPrefillSpec
 
 STAGED, READ = "staged", "read"
 """The alias scopes: what is being staged is never what is being read."""
@@ -38,6 +34,11 @@ class Values(Protocol):
     def slots(self) -> Slots: ...
     @property
     def units(self) -> int: ...
+    @property
+    def fragments(self) -> int:
+        """How many atoms lie side by side in the columns: accumulators of the product."""
+        ...
+
     def loads(self, view: Value, first: Value, loaded: list[Value]) -> list[Job]:
         """Return the jobs that issue this thread's loads of the tile whose first element is `first`."""
         ...
@@ -59,18 +60,20 @@ class Values(Protocol):
         ...
 
 
-def values_of(spec: MlaPrefillSpec, geometry: Geometry, steps: Many[Step]) -> Values:
-    """Reserve workgroup memory for the values that the arch reads best."""
+def values_of(frame: Frame, steps: Many[Step], *, tile_keys: int, columns: int, slots: int) -> Values:
+    """Reserve workgroup memory for `slots` tiles, kept as the arch reads them best; `steps` are what the keys of a tile
+    are as operands B.
+    """
     if op_in_role("transpose_read_16") is not None:
-        return RowValues.of(spec, geometry, steps)
-    return TransposedValues.of(spec, geometry, steps)
+        return RowValues.of(frame, steps, tile_keys=tile_keys, columns=columns, slots=slots)
+    return TransposedValues.of(frame, steps, columns=columns, slots=slots)
 
 
 @attrs.frozen(eq=False)
 class RowValues:
-    """Rows as in the workspace, read transposed."""
+    """Rows as in global memory, read transposed."""
 
-    geometry: Geometry
+    frame: Frame
     steps: Many[Step]
     slots: Slots
     staging: Staging
@@ -80,33 +83,39 @@ class RowValues:
     address: Value
 
     @classmethod
-    def of(cls, spec: MlaPrefillSpec, geometry: Geometry, steps: Many[Step]) -> RowValues:
+    def of(cls, frame: Frame, steps: Many[Step], *, tile_keys: int, columns: int, slots: int) -> RowValues:
         """Reserve the ring; every step's keys lie in the tile like the first one's, further down."""
         for step in steps:
             assert (step.rows - steps[0].rows == step.rows[0] - steps[0].rows[0]).all()
         tile = WorkgroupTile.allocate(
-            geometry.element,
-            spec.value_slots * spec.tile_keys,
-            spec.head_width,
-            geometry.padding,
+            frame.element,
+            slots * tile_keys,
+            columns,
+            frame.padding,
         )
         staging = Staging.of(
             tile,
-            rows=spec.tile_keys,
+            rows=tile_keys,
             first_column=0,
-            columns=spec.head_width,
-            threads=geometry.threads,
-            wave_size=geometry.wave_size,
-            max_width=geometry.vector,
+            columns=columns,
+            threads=frame.threads,
+            wave_size=frame.wave_size,
+            max_width=frame.vector,
         )
         source = staging.source(lanes.wave_id(), lanes.lane_id())
-        operand = TransposedOperand.of(tile, geometry.atom.shape, rows=steps[0].rows, side_by_side=FRAGMENTS)
-        slots = Slots(begin=constant(0, I32), count=spec.value_slots, elements=spec.tile_keys * tile.pitch)
-        return cls(geometry, steps, slots, staging, source, staging.target(source), operand, operand.address())
+        side_by_side = columns // frame.atom.shape.m
+        operand = TransposedOperand.of(tile, frame.atom.shape, rows=steps[0].rows, side_by_side=side_by_side)
+        ring = Slots(begin=constant(0, I32), count=slots, elements=tile_keys * tile.pitch)
+        return cls(frame, steps, ring, staging, source, staging.target(source), operand, operand.address())
+
+    @property
+    def fragments(self) -> int:
+        """As `Values` says."""
+        return self.staging.columns // self.frame.atom.shape.m
 
     @property
     def _reads(self) -> int:
-        return FRAGMENTS // self.operand.fragments_per_read
+        return self.fragments // self.operand.fragments_per_read
 
     @property
     def units(self) -> int:
@@ -149,7 +158,7 @@ class RowValues:
             step, number = divmod(unit, self._reads)
             for fragment, operand_a in enumerate(self.operand.fragments(rows)):
                 place = number * self.operand.fragments_per_read + fragment
-                output[place] = self.geometry.atom(operand_a, weights[step], output[place])
+                output[place] = self.frame.atom(operand_a, weights[step], output[place])
 
         return use
 
@@ -162,7 +171,7 @@ class RowValues:
 class TransposedValues:
     """Columns as rows: transposed once, as they are staged."""
 
-    geometry: Geometry
+    frame: Frame
     slots: Slots
     kept: KeptTransposed
     source: Value
@@ -170,25 +179,30 @@ class TransposedValues:
     address: Value
 
     @classmethod
-    def of(cls, spec: MlaPrefillSpec, geometry: Geometry, steps: Many[Step]) -> TransposedValues:
+    def of(cls, frame: Frame, steps: Many[Step], *, columns: int, slots: int) -> TransposedValues:
         """Reserve the ring."""
         kept = KeptTransposed.of(
-            geometry.element,
-            geometry.atom.shape,
+            frame.element,
+            frame.atom.shape,
             steps=[step.rows for step in steps],
-            columns=spec.head_width,
-            slots=spec.value_slots,
-            threads=geometry.threads,
-            vector_width=geometry.vector,
-            padding=geometry.padding,
+            columns=columns,
+            slots=slots,
+            threads=frame.threads,
+            vector_width=frame.vector,
+            padding=frame.padding,
         )
-        slots = Slots(begin=constant(0, I32), count=spec.value_slots, elements=kept.elements)
-        return cls(geometry, slots, kept, kept.source(), kept.target(), kept.address())
+        ring = Slots(begin=constant(0, I32), count=slots, elements=kept.elements)
+        return cls(frame, ring, kept, kept.source(), kept.target(), kept.address())
 
     @property
     def units(self) -> int:
         """How many units the product of a tile has."""
         return self.kept.reads
+
+    @property
+    def fragments(self) -> int:
+        """As `Values` says."""
+        return self.kept.fragments
 
     def loads(self, view: Value, first: Value, loaded: list[Value]) -> list[Job]:
         """As `Values` says."""
@@ -235,7 +249,7 @@ class TransposedValues:
         def use(unit: int, read: Many[Value]) -> None:
             fragment, steps = self.kept.steps_of(unit)
             for operand_a, step in zip(self.kept.operands(read[0]), steps, strict=True):
-                output[fragment] = self.geometry.atom(operand_a, weights[step], output[fragment])
+                output[fragment] = self.frame.atom(operand_a, weights[step], output[fragment])
 
         return use
 
