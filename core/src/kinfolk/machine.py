@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
+    from kinfolk.usage import KernelArgument
 
 MachineClass = Literal[
     "matrix",
@@ -136,6 +137,33 @@ class MachineMemory(Protocol):
 
 
 @attrs.frozen(kw_only=True)
+class LaunchShape:
+    """How many workgroups a launch has along each axis, and how many items a workgroup has.
+
+    `dynamic_bytes` of workgroup memory come after what the kernel declares itself.
+    """
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_bytes: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class EntryPoint:
+    """What a kernel says to whoever launches it.
+
+    `arguments` are the declared ones in order. A workgroup has at most `largest_block` items, and `required_block` of
+    them along each axis where that is not empty. `local_bytes` are those of workgroup memory that it declares itself.
+    """
+
+    symbol: str
+    arguments: tuple[KernelArgument, ...]
+    largest_block: int
+    required_block: tuple[int, ...] = ()
+    local_bytes: int = 0
+
+
+@attrs.frozen(kw_only=True)
 class Executed:
     """What a launch of machine code ran: instructions of waves by name, those that work on lanes, matrix products."""
 
@@ -150,12 +178,25 @@ class Executable(Protocol):
     """A kernel of a code object that can be run on this host."""
 
     @property
+    def entry(self) -> EntryPoint:
+        """What it says of its arguments and workgroups."""
+        ...
+
+    @property
     def unmodelled(self) -> tuple[str, ...]:
         """Instructions of it that are not modelled; a wave that comes to one stops."""
         ...
 
-    def run(self, grid: tuple[int, int, int], block: int, arguments: int, memory: MachineMemory) -> Executed:
-        """Run every workgroup of `grid`, of `block` items along one axis, on the argument block at an address.
+    def argument_block(self, shape: LaunchShape) -> bytes:
+        """Return the bytes that a launch passes, with zeros where the declared arguments go."""
+        ...
+
+    def image(self, base: int) -> bytes:
+        """Return the bytes of its code object where that is loaded at an address: code may read constants there."""
+        ...
+
+    def run(self, shape: LaunchShape, arguments: int, image: int, memory: MachineMemory) -> Executed:
+        """Run every workgroup on the argument block and the image of the code object at their addresses.
 
         Raises a SimulationError for the first instruction that breaks a rule of the machine.
         """
@@ -170,7 +211,8 @@ class Machine:
     `read(data, disassembly, given, arch)` returns its kernels: of assembly text, whose disassembly is None, or of an
     object with what `llvm-objdump -d` says of it. `given` are figures that stand in place of those in the file.
     `spare_registers(figures, arch)` returns how many more registers a wave could take before fewer waves fit.
-    `load(object, symbol, arch)` returns a kernel of a code object that can be run; None where that is not declared.
+    `load(object, symbol, arch)` returns a kernel of a code object that can be run, its only one where the symbol is
+    None; it is None itself where that is not declared.
     Its scheduling model in LLVM counts `clocks_per_cycle` clocks as one cycle; a wave is on one of `simds` units.
     """
 
@@ -180,4 +222,4 @@ class Machine:
     target: Callable[[bytes], str | None]
     read: Callable[[bytes, str | None, Mapping[str, int], Arch], tuple[MachineFunction, ...]]
     spare_registers: Callable[[Mapping[str, int], Arch], int]
-    load: Callable[[bytes, str, Arch], Executable] | None = None
+    load: Callable[[bytes, str | None, Arch], Executable] | None = None

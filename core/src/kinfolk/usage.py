@@ -14,11 +14,15 @@ def _frozen(figures: Mapping[str, int]) -> Mapping[str, int]:
 
 @attrs.frozen(kw_only=True)
 class KernelArgument:
-    """One argument as the compiled kernel reads it: offset and size in bytes, kind `pointer` or `value`."""
+    """One argument as the compiled kernel reads it: offset and size in bytes, kind `pointer` or `value`.
+
+    `name` is what the object calls it, which decides nothing; empty where it does not say.
+    """
 
     offset: int
     size: int
     kind: str
+    name: str = attrs.field(default="", eq=False)
 
 
 @attrs.frozen(kw_only=True)

@@ -21,6 +21,7 @@ from kinfolk_amdgcn.instructions import UnknownInstructionError, scratch_op_coun
 AMDGPU_MACHINE = "EM_AMDGPU"
 METADATA_NOTE = 32  # NT_AMDGPU_METADATA, of owner "AMDGPU"
 MAX_RECORDS = 1 << 16
+TRIPLE_PARTS = 4
 
 T = TypeVar("T")
 
@@ -77,13 +78,22 @@ class KernelMetadata:
     max_flat_workgroup_size: int
     wavefront_size: int
     uses_dynamic_stack: bool
+    required_workgroup_size: tuple[int, ...]
     arguments: tuple[KernelArgument, ...]
     hidden: tuple[KernelArgument, ...]
 
     @property
+    def target_id(self) -> str:
+        """The target without its triple: a processor, and features that the code is pinned to.
+
+        A triple is arch, vendor, system and environment; compilers leave the last one empty or write `unknown`.
+        """
+        return self.target.split("-", TRIPLE_PARTS)[-1]
+
+    @property
     def processor(self) -> str:
         """The target without triple and features, as `kinfolk_amdgcn.target` writes it."""
-        return self.target.rpartition("--")[2].partition(":")[0]
+        return self.target_id.partition(":")[0]
 
     @property
     def vgpr(self) -> int:
@@ -150,7 +160,7 @@ def usage_from_object(data: bytes, symbol: str, limits: WaveLimits, processors: 
         raise CodeObjectError(f"the code of {symbol} cannot be walked: {error}") from error
     return Usage(
         symbol=symbol,
-        target=kernel.target.rpartition("--")[2],
+        target=kernel.target_id,
         scratch_bytes=kernel.private_segment_fixed_size,
         scratch_ops=scratch_ops,
         figures=_figures(kernel, limits),
@@ -257,12 +267,16 @@ def _kernel(entry: Any, target: str) -> KernelMetadata:
             offset=_entry(each, ".offset", int),
             size=_entry(each, ".size", int),
             kind={"global_buffer": "pointer", "by_value": "value"}.get(kind, kind),
+            name=str(cast("dict[str, Any]", each).get(".name", "")),
         )
         (hidden if kind.startswith("hidden_") else arguments).append(read)
     return KernelMetadata(
         symbol=_entry(entry, ".name", str),
         target=target,
         uses_dynamic_stack=bool(_entry(entry, ".uses_dynamic_stack", bool)),
+        required_workgroup_size=tuple(_records(entry, ".reqd_workgroup_size"))
+        if ".reqd_workgroup_size" in entry
+        else (),
         arguments=tuple(arguments),
         hidden=tuple(hidden),
         **counts,

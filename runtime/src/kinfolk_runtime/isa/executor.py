@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kinfolk.errors import BindError
+from kinfolk.machine import LaunchShape
+from kinfolk_runtime.isa.arguments import check_shape, given_arguments
 from kinfolk_runtime.isa.memory import LaunchMemory
 
 if TYPE_CHECKING:
@@ -57,7 +59,8 @@ class MachineExecutor:
         key = (compiled.object_sha256, compiled.symbol, compiled.arch)
         if key not in self._kernels:
             self._kernels[key] = executable(compiled.object, compiled.symbol, _arch(compiled.arch))
-        self._launch(self._kernels[key], work.grid, work.kernel.block, work.kernel.parameters, work.arguments)
+        shape = LaunchShape(grid=work.grid, block=(work.kernel.block, 1, 1))
+        self._run(self._kernels[key], shape, work.kernel.parameters, work.arguments)
 
     def launch(
         self,
@@ -69,30 +72,56 @@ class MachineExecutor:
         parameters: Sequence[Parameter],
         arguments: Sequence[object],
     ) -> Executed:
-        """Run a kernel of any code object; arguments in the order of parameters, arrays for pointers.
+        """Run a kernel of any code object whose parameters are declared here, arrays for pointers.
 
         Raises BindError where the arch does not say how its code is run, ToolError for an object that cannot be read.
         """
-        return self._launch(executable(code, symbol, arch), grid, block, parameters, arguments)
+        shape = LaunchShape(grid=grid, block=(block, 1, 1))
+        return self._run(executable(code, symbol, arch), shape, parameters, arguments)
 
-    def _launch(
+    def launch_object(
         self,
-        kernel: Executable,
-        grid: tuple[int, int, int],
-        block: int,
-        parameters: Sequence[Parameter],
-        arguments: Sequence[object],
+        code: bytes,
+        arch: Arch,
+        shape: LaunchShape,
+        arguments: Sequence[object] | Mapping[str, object],
+        *,
+        symbol: str | None = None,
+        read_only: Collection[str | int] = (),
     ) -> Executed:
-        memory = LaunchMemory(parameters, arguments, self._seed)
-        executed = kernel.run(grid, block, memory.arguments, memory)
+        """Run a kernel of any code object, by default the only one in it, on arguments in order or by name.
+
+        A pointer takes an array, or None for null; a value takes an int, a float, a numpy scalar or bytes of its size.
+        Arrays are written where the kernel writes; those that `read_only` names, by name or place, stop such a write.
+        Raises BindError where the arch does not say how its code is run, or what is given does not fit the kernel;
+        ToolError for an object that cannot be read.
+        """
+        kernel = executable(code, symbol, arch)
+        check_shape(kernel.entry, shape)
+        given = given_arguments(kernel.entry, arguments, read_only)
+        return self._run_in(LaunchMemory.of_object(given, kernel.argument_block(shape), self._seed), kernel, shape)
+
+    def _run(
+        self, kernel: Executable, shape: LaunchShape, parameters: Sequence[Parameter], arguments: Sequence[object]
+    ) -> Executed:
+        memory = LaunchMemory(parameters, arguments, self._seed, kernel.argument_block(shape))
+        return self._run_in(memory, kernel, shape)
+
+    def _run_in(self, memory: LaunchMemory, kernel: Executable, shape: LaunchShape) -> Executed:
+        memory.load(kernel.image)
+        executed = kernel.run(shape, memory.arguments, memory.image, memory)
         self.executed.append(executed)
         return executed
 
 
-def executable(code: bytes, symbol: str, arch: Arch) -> Executable:
-    """Return a kernel of a code object that can be run; BindError where the arch does not say how."""
+def executable(code: bytes, symbol: str | None, arch: Arch) -> Executable:
+    """Return a kernel of a code object that can be run, its only one for None.
+
+    Raises BindError where the arch does not say how.
+    """
     if arch.machine is None or arch.machine.load is None:
-        raise BindError(f"{arch.name} does not say how its machine code is run. Run {symbol} on the simulator.")
+        what = symbol or "its kernel"
+        raise BindError(f"{arch.name} does not say how its machine code is run. Run {what} on the simulator.")
     return arch.machine.load(code, symbol, arch)
 
 

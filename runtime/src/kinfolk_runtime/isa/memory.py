@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from kinfolk.errors import BindError
+from kinfolk.ir.types import I8, PointerType
 from kinfolk.machine import AccessError
-from kinfolk.parameters import Parameter
+from kinfolk.parameters import Access, Parameter
 from kinfolk.plan import ArgumentValue, Kind
 from kinfolk_runtime.artifact import argument_layout
+from kinfolk_runtime.isa.arguments import Given
 from kinfolk_runtime.packing import packed
 from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer, Storage, Unavailable
 from kinfolk_runtime.simulator.space import LARGEST, SLOT_BITS, AddressSpace
@@ -21,16 +23,27 @@ Array = npt.NDArray[Any]
 BLOCK_SLOT: Final = 127
 """The slot of the argument block; buffers take those from 1 on."""
 BLOCK_ALIGNMENT: Final = 64
-BLOCK_GRANULE: Final = 16
-"""The argument block's alignment in HSA: LLVM reads whole multiples of it, past the last argument too."""
+IMAGE_SLOT: Final = 126
+IMAGE_ALIGNMENT: Final = 1 << 16
+"""The slot of the code object, and where in it that begins."""
+OBJECT_ALIGNMENT: Final = 256
+"""Where a buffer of an object's kernel begins: what allocators of AMD's runtimes keep to."""
 
 
 class LaunchMemory:
-    """The buffers of a launch and its argument block at `arguments`; where buffers lie is drawn from a seed."""
+    """The buffers of a launch, its argument block at `arguments`, and the code object where one is loaded.
 
-    def __init__(self, parameters: Sequence[Parameter], values: Sequence[object], seed: int) -> None:
-        """`values` are the arguments in order: a buffer or an array for a pointer, a number for others."""
-        self._space = AddressSpace(seed)
+    Where buffers lie is drawn from a seed.
+    """
+
+    def __init__(
+        self, parameters: Sequence[Parameter], values: Sequence[object], seed: int, block: bytes = b""
+    ) -> None:
+        """`values` are the arguments in order: a buffer or an array for a pointer, a number for others.
+
+        `block` has what else the argument block holds, zeros where arguments go.
+        """
+        self._start(seed)
         addresses: dict[str, int] = {}
         named: list[ArgumentValue] = []
         for parameter, value in zip(parameters, values, strict=True):
@@ -40,9 +53,41 @@ class LaunchMemory:
             else:
                 assert isinstance(value, int | float)
                 named.append(ArgumentValue(parameter.name, cast("Kind", parameter.kind), value))
-        block = packed(named, argument_layout(parameters), addresses)
-        self._block = np.frombuffer(block.ljust(-(-len(block) // BLOCK_GRANULE) * BLOCK_GRANULE, b"\0"), np.uint8)
+        declared = packed(named, argument_layout(parameters), addresses)
+        self._set_block(declared + block[len(declared) :])
+
+    @classmethod
+    def of_object(cls, given: Sequence[Given], block: bytes, seed: int) -> LaunchMemory:
+        """Return the memory of a launch whose arguments a code object declares, with `block` for what else it has."""
+        memory = cls.__new__(cls)
+        memory._start(seed)
+        whole = bytearray(block)
+        for each in given:
+            data = each.data
+            if each.place.kind == "pointer":
+                data = (0 if each.storage is None else memory._map_storage(each)).to_bytes(8, "little")
+            whole[each.place.offset : each.place.offset + len(data)] = data
+        memory._set_block(bytes(whole))
+        return memory
+
+    def _start(self, seed: int) -> None:
+        self._space = AddressSpace(seed)
+        self._image = np.zeros(0, np.uint8)
         self.arguments = (BLOCK_SLOT << SLOT_BITS) + BLOCK_ALIGNMENT
+        self.image = (IMAGE_SLOT << SLOT_BITS) + IMAGE_ALIGNMENT
+
+    def _set_block(self, block: bytes) -> None:
+        self._block = np.frombuffer(block.ljust(-(-len(block) // 4) * 4, b"\0"), np.uint8)
+
+    def load(self, image: Callable[[int], bytes]) -> None:
+        """Take the bytes of a code object, which `image` gives for the address `image` where they lie."""
+        self._image = np.frombuffer(image(self.image), np.uint8)
+
+    def _map_storage(self, given: Given) -> int:
+        assert given.storage is not None
+        access: Access = "read" if given.read_only else "readwrite"
+        pointer = Parameter(name=given.name, type=PointerType(I8), access=access, alignment=OBJECT_ALIGNMENT)
+        return self._map(pointer, given.storage)
 
     def _map(self, parameter: Parameter, value: object) -> int:
         if not isinstance(value, np.ndarray | Buffer | SparseBuffer):
@@ -86,8 +131,8 @@ class LaunchMemory:
         return [(numbers == number, int(number)) for number in np.unique(numbers)]
 
     def _read_slot(self, addresses: Array, slot: int, unit: int) -> Array:
-        if slot == BLOCK_SLOT:
-            return self._read_block(addresses, unit)
+        if slot in (BLOCK_SLOT, IMAGE_SLOT):
+            return self._read_held(addresses, unit, slot)
         storage, offsets = self._offsets(addresses, slot, unit, "reads")
         if unit > 1 and (offsets % unit).any():
             half = unit // 2
@@ -115,18 +160,26 @@ class LaunchMemory:
         except Unavailable as missing:
             raise self._unavailable(missing, slot) from None
 
-    def _read_block(self, addresses: Array, unit: int) -> Array:
-        offsets = addresses.astype(np.int64) - self.arguments
-        wrong = (offsets < 0) | (offsets + unit > len(self._block))
+    def _read_held(self, addresses: Array, unit: int, slot: int) -> Array:
+        """Return units of the argument block or of the code object, at any alignment."""
+        of_block = slot == BLOCK_SLOT
+        base, held = (self.arguments, self._block) if of_block else (self.image, self._image)
+        offsets = addresses.astype(np.int64) - base
+        wrong = (offsets < 0) | (offsets + unit > len(held))
         if wrong.any():
-            raise AccessError("memory", f"reads past the {len(self._block)} bytes of the argument block", wrong)
-        return self._block.view(f"u{unit}")[offsets // unit]
+            what = "argument block" if of_block else "code object"
+            raise AccessError("memory", f"reads past the {len(held)} bytes of the {what}", wrong)
+        each = offsets[..., None] + np.arange(unit)
+        return held[each].view(f"<u{unit}")[..., 0]
 
     def _offsets(self, addresses: Array, slot: int, unit: int, verb: str) -> tuple[Storage, Array]:
         """Return a slot's storage and the offsets of addresses in it; AccessError for those outside."""
         if not 1 <= slot <= len(self._space.buffers):
             first = int(addresses.reshape(-1)[0])
             every = np.ones(addresses.shape, np.bool_)
+            if slot in (BLOCK_SLOT, IMAGE_SLOT):
+                what = "the argument block" if slot == BLOCK_SLOT else "the code object, which is read alone"
+                raise AccessError("memory", f"{verb} {what}", every)
             raise AccessError("memory", f"{verb} address {first:#x}, where nothing is allocated", every)
         mapped = self._space.buffers[slot - 1]
         offsets = (addresses - mapped.base).view(np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 import attrs
 import numpy as np
 
+from kinfolk.machine import LaunchShape
 from kinfolk.machine import MachineMemory as Memory
 from kinfolk_amdgcn.isa.fault import MachineFault, Stop
 from kinfolk_amdgcn.isa.hazards import check_matrix_results
@@ -47,13 +49,17 @@ class Launch:
     """One launch of a program; `run` runs every workgroup of the grid in its order."""
 
     def __init__(
-        self, program: Program, grid: Grid, block: int, arguments: int, memory: Memory, extra_states: int
+        self, program: Program, shape: LaunchShape, arguments: int, image: int, memory: Memory, extra_states: int
     ) -> None:
-        """`arguments` is the argument block's address, `extra_states` what matrix results take past their passes."""
+        """`arguments` and `image` are the addresses of the argument block and the code object.
+
+        `extra_states` are what matrix results take past their passes.
+        """
         check_modes(program.kernel)
-        self.program, self.grid, self.block = program, grid, block
-        self.arguments, self.memory, self.extra_states = arguments, memory, extra_states
-        self.waves = -(-block // LANES)
+        self.program, self.shape = program, shape
+        self.arguments, self.image, self.memory, self.extra_states = arguments, image, memory, extra_states
+        self.items = math.prod(shape.block)
+        self.waves = -(-self.items // LANES)
         self.counts = Counts()
         self.ran = [0] * len(program.steps)
 
@@ -65,7 +71,7 @@ class Launch:
     def run(self) -> None:
         """Run all workgroups; raise MachineFault for the first that breaks a rule."""
         began = time.perf_counter()
-        total = self.grid[0] * self.grid[1] * self.grid[2]
+        total = math.prod(self.shape.grid)
         at_once = max(1, WAVES_AT_ONCE // self.waves)
         with np.errstate(all="ignore"):
             for first in range(0, total, at_once):
@@ -75,7 +81,7 @@ class Launch:
 
     def place(self, number: int) -> Grid:
         """Return where in the grid a workgroup is."""
-        x, y, _ = self.grid
+        x, y, _ = self.shape.grid
         return number % x, number // x % y, number // (x * y)
 
     def _count(self) -> None:
@@ -87,8 +93,9 @@ class Launch:
 
     def _run_batch(self, workgroups: Array) -> None:
         groups = len(workgroups)
-        local = LocalMemory(groups, self.waves, self.kernel.local_bytes, self.program.marked, POISON)
-        batch = Batch(local, self.memory)
+        local_bytes = self.kernel.local_bytes + self.shape.dynamic_bytes
+        local = LocalMemory(groups, self.waves, local_bytes, self.program.marked, POISON)
+        batch = Batch(local, self.memory, self.image + self.kernel.place)
         group, number = np.repeat(np.arange(groups), self.waves), np.tile(np.arange(self.waves), groups)
         waves = Waves.fresh(batch, self.program.registers.rows, group, number, POISON)
         places = np.array([self.place(int(each)) for each in workgroups])

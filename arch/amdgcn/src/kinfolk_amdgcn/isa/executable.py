@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from kinfolk.machine import Executed, MachineMemory
+from kinfolk.machine import EntryPoint, Executed, LaunchShape, MachineMemory
+from kinfolk_amdgcn.codeobject import CodeObjectError
 from kinfolk_amdgcn.isa.engine import Launch
+from kinfolk_amdgcn.isa.hidden import argument_block
 from kinfolk_amdgcn.isa.kernel_object import read_kernel
 from kinfolk_amdgcn.isa.program import Program, translated, unmodelled
+from kinfolk_amdgcn.target import parse_target_id
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -27,9 +30,30 @@ class MachineKernel:
         """Instructions that are not modelled."""
         return unmodelled(self.program)
 
-    def run(self, grid: tuple[int, int, int], block: int, arguments: int, memory: MachineMemory) -> Executed:
+    @property
+    def entry(self) -> EntryPoint:
+        """What the object's metadata says of arguments and workgroups."""
+        kernel = self.program.kernel.metadata
+        return EntryPoint(
+            symbol=kernel.symbol,
+            arguments=kernel.arguments,
+            largest_block=kernel.max_flat_workgroup_size,
+            required_block=kernel.required_workgroup_size,
+            local_bytes=self.program.kernel.local_bytes,
+        )
+
+    def argument_block(self, shape: LaunchShape) -> bytes:
+        """Return the argument block with hidden arguments; CodeObjectError for one that is not known."""
+        kernel = self.program.kernel
+        return argument_block(kernel.metadata, shape, any(name == "dispatch_ptr" for name, _ in kernel.user))
+
+    def image(self, base: int) -> bytes:
+        """Return the bytes of the code object as they lie at an address."""
+        return self.program.kernel.image.at(base)
+
+    def run(self, shape: LaunchShape, arguments: int, image: int, memory: MachineMemory) -> Executed:
         """Run a launch; raise MachineFault for the first instruction that breaks a rule."""
-        launch = Launch(self.program, grid, block, arguments, memory, self.extra_states)
+        launch = Launch(self.program, shape, arguments, image, memory, self.extra_states)
         launch.run()
         counts = launch.counts
         return Executed(
@@ -41,7 +65,17 @@ class MachineKernel:
         )
 
 
-def executable(data: bytes, symbol: str, arch: Arch) -> MachineKernel:
-    """Return a kernel of a code object for an arch; CodeObjectError for one that cannot be read or decoded."""
-    program = translated(read_kernel(data, symbol), str(arch.facts.get("fp8_format", "")))
+def executable(data: bytes, symbol: str | None, arch: Arch) -> MachineKernel:
+    """Return a kernel of a code object for an arch, None for its only one.
+
+    Raises CodeObjectError for an object that cannot be read or decoded, or is for another processor.
+    """
+    kernel = read_kernel(data, symbol)
+    processors = [parse_target_id(target).processor for target in arch.target_ids]
+    if kernel.metadata.processor not in processors:
+        raise CodeObjectError(
+            f"the code of {kernel.symbol} is for {kernel.metadata.target_id}, {arch.name} runs that of "
+            f"{' or '.join(processors)}"
+        )
+    program = translated(kernel, str(arch.facts.get("fp8_format", "")))
     return MachineKernel(program, int(arch.facts.get("matrix_result_states", 0)))

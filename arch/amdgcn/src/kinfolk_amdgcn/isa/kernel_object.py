@@ -5,15 +5,14 @@ Source: LLVM, "User Guide for AMDGPU Backend", sections "Kernel Descriptor" and 
 
 from __future__ import annotations
 
-import io
 import struct
-from typing import Any, Final, cast
+from typing import Final
 
 import attrs
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
 
 from kinfolk_amdgcn.codeobject import CodeObjectError, KernelMetadata, read_code_object
+from kinfolk_amdgcn.isa.image import Image, bytes_at, read_image
+from kinfolk_amdgcn.isa.waves import LANES
 
 DESCRIPTOR: Final = ".kd"
 DESCRIPTOR_BYTES: Final = 64
@@ -33,7 +32,7 @@ _USER: Final = (
 
 @attrs.frozen(kw_only=True)
 class KernelObject:
-    """One kernel: its code, and what a launch gives it.
+    """One kernel: its code, `place` bytes from the start of `image`, and what a launch gives it.
 
     `user` are the names of what scalar registers hold from 0 on, with their number; `preload` (offset, count) dwords of
     the arguments follow. `axes` are those of which the workgroup's number follows, `item_axes` how many numbers of an
@@ -42,6 +41,8 @@ class KernelObject:
 
     symbol: str
     code: bytes
+    image: Image
+    place: int
     metadata: KernelMetadata
     local_bytes: int
     private_bytes: int
@@ -55,32 +56,32 @@ class KernelObject:
     rounding_f32: int
 
 
-def read_kernel(data: bytes, symbol: str) -> KernelObject:
-    """Return a kernel of a code object; CodeObjectError where it is not in it, or its code has to be linked first."""
+def read_kernel(data: bytes, symbol: str | None) -> KernelObject:
+    """Return a kernel of a code object, its only one for None.
+
+    Raises CodeObjectError where it is not in it, or needs what only a linker gives.
+    """
     loaded = read_code_object(data)
+    if symbol is None:
+        if len(loaded.kernels) != 1:
+            raise CodeObjectError(f"the code object holds kernels {', '.join(loaded.kernels) or 'none'}: name one")
+        [symbol] = loaded.kernels
     if symbol not in loaded.kernels:
         raise CodeObjectError(
             f"the code object holds no kernel {symbol}; it holds {', '.join(loaded.kernels) or 'none'}"
         )
-    elf = ELFFile(io.BytesIO(data))
-    if any(elf.get_section_by_name(f"{kind}.text") is not None for kind in (".rela", ".rel")):
-        raise CodeObjectError(f"the code of {symbol} has addresses that are not known before it is linked: link it")
-    return _described(loaded.functions[symbol], loaded.kernels[symbol], _descriptor(elf, symbol))
+    if loaded.kernels[symbol].wavefront_size != LANES:
+        raise CodeObjectError(
+            f"kernel {symbol} has waves of {loaded.kernels[symbol].wavefront_size} lanes, those run here have {LANES}"
+        )
+    if symbol not in loaded.functions:
+        raise CodeObjectError(f"the code object has metadata of kernel {symbol} but no code under that symbol")
+    image = read_image(data)
+    code = bytes_at(image, symbol, len(loaded.functions[symbol]))
+    return _described(image, code, loaded.kernels[symbol], bytes_at(image, symbol + DESCRIPTOR, DESCRIPTOR_BYTES))
 
 
-def _descriptor(elf: ELFFile, symbol: str) -> bytes:
-    for table in (*elf.iter_sections(type="SHT_SYMTAB"), *elf.iter_sections(type="SHT_DYNSYM")):
-        for each in cast("SymbolTableSection", table).iter_symbols():
-            if each.name == symbol + DESCRIPTOR and each["st_shndx"] != "SHN_UNDEF":
-                section: Any = elf.get_section(each["st_shndx"])
-                start = each["st_value"] - (section["sh_addr"] if elf["e_type"] == "ET_DYN" else 0)
-                found: bytes = section.data()[start : start + DESCRIPTOR_BYTES]
-                if len(found) == DESCRIPTOR_BYTES:
-                    return found
-    raise CodeObjectError(f"the code object has no whole descriptor of kernel {symbol}")
-
-
-def _described(code: bytes, metadata: KernelMetadata, descriptor: bytes) -> KernelObject:
+def _described(image: Image, code: bytes, metadata: KernelMetadata, descriptor: bytes) -> KernelObject:
     local_bytes, private_bytes = struct.unpack_from("<II", descriptor)
     third, first, second, properties, preload = struct.unpack_from("<IIIHH", descriptor, 44)
     total, begin = 8 * ((first & 0x3F) + 1), 4 * ((third & 0x3F) + 1)
@@ -89,6 +90,8 @@ def _described(code: bytes, metadata: KernelMetadata, descriptor: bytes) -> Kern
     return KernelObject(
         symbol=metadata.symbol,
         code=code[PRELOAD_PROLOGUE:] if count else code,
+        image=image,
+        place=image.places[metadata.symbol] + (PRELOAD_PROLOGUE if count else 0),
         metadata=metadata,
         local_bytes=local_bytes,
         private_bytes=private_bytes,

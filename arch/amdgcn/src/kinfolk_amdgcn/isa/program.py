@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from kinfolk_amdgcn.isa import doubles, halves
+from kinfolk_amdgcn.isa.code_steps import CODE
 from kinfolk_amdgcn.isa.declare import Declared, Table
 from kinfolk_amdgcn.isa.encoding import Encoded, decoded
 from kinfolk_amdgcn.isa.fault import MachineFault, Stop
@@ -28,7 +29,7 @@ from kinfolk_amdgcn.isa.waves import Waves
 
 _ADDING: Final = (doubles, halves)
 """What adds to the table of vector instructions by being imported."""
-TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, LOCAL, MEMORY, FLOW)
+TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, LOCAL, MEMORY, FLOW, CODE)
 _STEPS: Final[dict[str, Callable[[Given], Step]]] = {
     "lane": vector_step,
     "scalar": scalar_step,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kinfolk_amdgcn.isa.hidden import packet_place
 from kinfolk_amdgcn.isa.operands import RegisterFile
 from kinfolk_amdgcn.isa.waves import CONDITION, EXEC, LANES, M0, SCALAR_BIT, SCALARS, VCC, Array, Waves
 
@@ -18,8 +19,9 @@ def initial_registers(launch: Launch, w: Waves, places: Array) -> None:
     kernel, at = launch.kernel, 0
     defined = 0
     for name, count in kernel.user:
-        if name == "kernarg_ptr":
-            w.s64[:, at // 2] = np.uint64(launch.arguments)
+        if name in ("kernarg_ptr", "dispatch_ptr"):
+            past = packet_place(kernel.metadata.kernarg_segment_size) if name == "dispatch_ptr" else 0
+            w.s[:, at : at + 2] = np.array([launch.arguments + past], np.uint64).view(np.uint32)
             defined |= 0b11 << SCALAR_BIT + at
         at += count
     offset, count = kernel.preload
@@ -33,8 +35,10 @@ def initial_registers(launch: Launch, w: Waves, places: Array) -> None:
         defined |= 1 << SCALAR_BIT + at
         at += 1
     item = w.number[:, None] * LANES + np.arange(LANES)
-    w.v[0] = item  # launches are along one axis: the other two numbers, in higher bits, are 0
-    live = item < launch.block
+    width, height, _ = launch.shape.block
+    numbers = (item % width, item // width % height, item // (width * height))
+    w.v[0] = sum(number << 10 * axis for axis, number in enumerate(numbers[: kernel.item_axes]))
+    live = item < launch.items
     w.s[:, EXEC : EXEC + 2] = np.packbits(live, axis=1, bitorder="little").view(np.uint32)
     w.exec_written()
     defined |= 0b11 << SCALAR_BIT + EXEC

@@ -68,10 +68,11 @@ class Outstanding:
 
 @attrs.frozen(eq=False)
 class Batch:
-    """What waves of workgroups that run together share."""
+    """What waves of workgroups that run together share; the kernel's code lies at the address `code`."""
 
     local: LocalMemory
     memory: Memory
+    code: int
 
 
 class Waves:

@@ -31,8 +31,8 @@ def machine(simds: int) -> Machine:
     )
 
 
-def load(data: bytes, symbol: str, arch: Arch) -> Executable:
-    """Return a kernel of a code object that can be run; see `kinfolk_amdgcn.isa`."""
+def load(data: bytes, symbol: str | None, arch: Arch) -> Executable:
+    """Return a kernel of a code object that can be run, None for its only one; see `kinfolk_amdgcn.isa`."""
     from kinfolk_amdgcn.isa.executable import executable
 
     return executable(data, symbol, arch)
