@@ -78,7 +78,7 @@ class KernelMetadata:
     max_flat_workgroup_size: int
     wavefront_size: int
     uses_dynamic_stack: bool
-    required_workgroup_size: tuple[int, ...]
+    required_block: tuple[int, ...]
     arguments: tuple[KernelArgument, ...]
     hidden: tuple[KernelArgument, ...]
 
@@ -274,9 +274,7 @@ def _kernel(entry: Any, target: str) -> KernelMetadata:
         symbol=_entry(entry, ".name", str),
         target=target,
         uses_dynamic_stack=bool(_entry(entry, ".uses_dynamic_stack", bool)),
-        required_workgroup_size=tuple(_records(entry, ".reqd_workgroup_size"))
-        if ".reqd_workgroup_size" in entry
-        else (),
+        required_block=tuple(_records(entry, ".reqd_workgroup_size")) if ".reqd_workgroup_size" in entry else (),
         arguments=tuple(arguments),
         hidden=tuple(hidden),
         **counts,

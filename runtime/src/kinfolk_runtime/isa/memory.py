@@ -23,6 +23,8 @@ Array = npt.NDArray[Any]
 BLOCK_SLOT: Final = 127
 """The slot of the argument block; buffers take those from 1 on."""
 BLOCK_ALIGNMENT: Final = 64
+BLOCK_GRANULE: Final = 16
+"""The argument block's alignment in HSA: LLVM reads whole multiples of it, past the last argument too."""
 IMAGE_SLOT: Final = 126
 IMAGE_ALIGNMENT: Final = 1 << 16
 """The slot of the code object, and where in it that begins."""
@@ -77,7 +79,7 @@ class LaunchMemory:
         self.image = (IMAGE_SLOT << SLOT_BITS) + IMAGE_ALIGNMENT
 
     def _set_block(self, block: bytes) -> None:
-        self._block = np.frombuffer(block.ljust(-(-len(block) // 4) * 4, b"\0"), np.uint8)
+        self._block = np.frombuffer(block.ljust(-(-len(block) // BLOCK_GRANULE) * BLOCK_GRANULE, b"\0"), np.uint8)
 
     def load(self, image: Callable[[int], bytes]) -> None:
         """Take the bytes of a code object, which `image` gives for the address `image` where they lie."""

@@ -38,7 +38,7 @@ class MachineKernel:
             symbol=kernel.symbol,
             arguments=kernel.arguments,
             largest_block=kernel.max_flat_workgroup_size,
-            required_block=kernel.required_workgroup_size,
+            required_block=kernel.required_block,
             local_bytes=self.program.kernel.local_bytes,
         )
 

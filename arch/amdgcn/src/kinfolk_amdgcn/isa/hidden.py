@@ -11,8 +11,6 @@ from typing import Final
 from kinfolk.machine import LaunchShape
 from kinfolk_amdgcn.codeobject import CodeObjectError, KernelMetadata
 
-BLOCK_GRANULE: Final = 16
-"""The argument block's alignment in HSA: LLVM reads whole multiples of it, past the last argument too."""
 PACKET_ALIGNMENT: Final = 64
 _AXES: Final = "xyz"
 _NOTHING: Final = (
@@ -41,7 +39,7 @@ def argument_block(kernel: KernelMetadata, shape: LaunchShape, with_packet: bool
 
     Raises CodeObjectError for a hidden argument that is not known here.
     """
-    block = bytearray(-(-kernel.kernarg_segment_size // BLOCK_GRANULE) * BLOCK_GRANULE)
+    block = bytearray(kernel.kernarg_segment_size)
     values = hidden_values(shape)
     for each in kernel.hidden:
         if each.kind not in values:

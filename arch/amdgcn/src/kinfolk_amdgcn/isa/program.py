@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from kinfolk_amdgcn.isa import doubles, halves
+from kinfolk_amdgcn.isa.cache_steps import CACHE
 from kinfolk_amdgcn.isa.code_steps import CODE
 from kinfolk_amdgcn.isa.declare import Declared, Table
 from kinfolk_amdgcn.isa.encoding import Encoded, decoded
@@ -29,7 +30,7 @@ from kinfolk_amdgcn.isa.waves import Waves
 
 _ADDING: Final = (doubles, halves)
 """What adds to the table of vector instructions by being imported."""
-TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, LOCAL, MEMORY, FLOW, CODE)
+TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, LOCAL, MEMORY, CACHE, FLOW, CODE)
 _STEPS: Final[dict[str, Callable[[Given], Step]]] = {
     "lane": vector_step,
     "scalar": scalar_step,
@@ -123,4 +124,4 @@ def check_modes(kernel: KernelObject) -> None:
         raise MachineFault(f"the kernel {what}, which is not modelled", kind="unsupported", kernel=kernel.symbol)
 
 
-_UNKNOWN: Final = frozenset({"private_segment_buffer", "queue_ptr", "flat_scratch_init", "private_segment_size"})
+_UNKNOWN: Final = frozenset({"private_segment_buffer", "flat_scratch_init", "private_segment_size"})

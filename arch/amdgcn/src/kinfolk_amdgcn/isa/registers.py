@@ -18,10 +18,11 @@ def initial_registers(launch: Launch, w: Waves, places: Array) -> None:
     """Set what a launch sets: the argument block's address, preloaded arguments, workgroup and item numbers, EXEC."""
     kernel, at = launch.kernel, 0
     defined = 0
+    packet = launch.arguments + packet_place(kernel.metadata.kernarg_segment_size)
+    pointers = {"kernarg_ptr": launch.arguments, "dispatch_ptr": packet, "queue_ptr": 0, "dispatch_id": 0}
     for name, count in kernel.user:
-        if name in ("kernarg_ptr", "dispatch_ptr"):
-            past = packet_place(kernel.metadata.kernarg_segment_size) if name == "dispatch_ptr" else 0
-            w.s[:, at : at + 2] = np.array([launch.arguments + past], np.uint64).view(np.uint32)
+        if name in pointers:
+            w.s[:, at : at + 2] = np.array([pointers[name]], np.uint64).view(np.uint32)
             defined |= 0b11 << SCALAR_BIT + at
         at += count
     offset, count = kernel.preload
