@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
+    from kinfolk.timing import LaunchTrace
     from kinfolk.usage import KernelArgument
 
 MachineClass = Literal[
@@ -165,13 +166,17 @@ class EntryPoint:
 
 @attrs.frozen(kw_only=True)
 class Executed:
-    """What a launch of machine code ran: instructions of waves by name, those that work on lanes, matrix products."""
+    """What a launch of machine code ran: instructions of waves by name, those that work on lanes, matrix products.
+
+    `trace` is there where it was asked for: what a model of time can be asked about.
+    """
 
     instructions: int
     lane_operations: int
     products: int
     seconds: float
     by_name: Mapping[str, int]
+    trace: LaunchTrace | None = None
 
 
 class Executable(Protocol):
@@ -195,9 +200,12 @@ class Executable(Protocol):
         """Return the bytes of its code object where that is loaded at an address: code may read constants there."""
         ...
 
-    def run(self, shape: LaunchShape, arguments: int, image: int, memory: MachineMemory) -> Executed:
+    def run(
+        self, shape: LaunchShape, arguments: int, image: int, memory: MachineMemory, *, traced: bool = False
+    ) -> Executed:
         """Run every workgroup on the argument block and the image of the code object at their addresses.
 
+        `traced` keeps what waves issue, in order, for a model of time.
         Raises a SimulationError for the first instruction that breaks a rule of the machine.
         """
         ...

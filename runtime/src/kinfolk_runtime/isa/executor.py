@@ -29,9 +29,10 @@ class MachineExecutor:
     takes_sparse = True
     marks_writes = True
 
-    def __init__(self, seed: int = 0) -> None:
-        """`seed` draws where buffers lie."""
+    def __init__(self, seed: int = 0, *, traced: bool = False) -> None:
+        """`seed` draws where buffers lie; `traced` keeps what waves issue: `executed[0].trace.timing()`."""
         self._seed = seed
+        self._traced = traced
         self._kernels: dict[tuple[str, str, str], Executable] = {}
         self.executed: list[Executed] = []
 
@@ -109,7 +110,7 @@ class MachineExecutor:
 
     def _run_in(self, memory: LaunchMemory, kernel: Executable, shape: LaunchShape) -> Executed:
         memory.load(kernel.image)
-        executed = kernel.run(shape, memory.arguments, memory.image, memory)
+        executed = kernel.run(shape, memory.arguments, memory.image, memory, traced=self._traced)
         self.executed.append(executed)
         return executed
 

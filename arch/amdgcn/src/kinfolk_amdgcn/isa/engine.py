@@ -18,6 +18,7 @@ from kinfolk_amdgcn.isa.kernel_object import KernelObject
 from kinfolk_amdgcn.isa.local_memory import LocalMemory
 from kinfolk_amdgcn.isa.program import Program, check_modes
 from kinfolk_amdgcn.isa.registers import initial_registers, register_names
+from kinfolk_amdgcn.isa.trace import Trace
 from kinfolk_amdgcn.isa.waves import LANES, Array, Batch, Waves
 
 Grid = tuple[int, int, int]
@@ -45,21 +46,34 @@ class Counts:
         return self.lane_instructions * LANES
 
 
+def waves_of(shape: LaunchShape) -> int:
+    """Return the waves of a workgroup."""
+    return -(-math.prod(shape.block) // LANES)
+
+
 class Launch:
     """One launch of a program; `run` runs every workgroup of the grid in its order."""
 
     def __init__(
-        self, program: Program, shape: LaunchShape, arguments: int, image: int, memory: Memory, extra_states: int
+        self,
+        program: Program,
+        shape: LaunchShape,
+        arguments: int,
+        image: int,
+        memory: Memory,
+        extra_states: int,
+        trace: Trace | None = None,
     ) -> None:
         """`arguments` and `image` are the addresses of the argument block and the code object.
 
-        `extra_states` are what matrix results take past their passes.
+        `extra_states` are what matrix results take past their passes. A `trace` takes down what is issued.
         """
         check_modes(program.kernel)
         self.program, self.shape = program, shape
         self.arguments, self.image, self.memory, self.extra_states = arguments, image, memory, extra_states
         self.items = math.prod(shape.block)
-        self.waves = -(-self.items // LANES)
+        self.waves = waves_of(shape)
+        self.trace = trace
         self.counts = Counts()
         self.ran = [0] * len(program.steps)
 
@@ -95,7 +109,9 @@ class Launch:
         groups = len(workgroups)
         local_bytes = self.kernel.local_bytes + self.shape.dynamic_bytes
         local = LocalMemory(groups, self.waves, local_bytes, self.program.marked, POISON)
-        batch = Batch(local, self.memory, self.image + self.kernel.place)
+        batch = Batch(local, self.memory, self.image + self.kernel.place, self.trace)
+        if self.trace is not None:
+            self.trace.begin(workgroups)
         group, number = np.repeat(np.arange(groups), self.waves), np.tile(np.arange(self.waves), groups)
         waves = Waves.fresh(batch, self.program.registers.rows, group, number, POISON)
         places = np.array([self.place(int(each)) for each in workgroups])
@@ -143,6 +159,7 @@ class _Run:
         """
         steps, ran = self._launch.program.steps, self._launch.ran
         extra, pc, began = self._launch.extra_states, w.pc, 0
+        trace = self._launch.trace
         line = pc  # where the way straight down the code began
         try:
             while True:
@@ -159,6 +176,8 @@ class _Run:
                 before = w.undefined_now() if unknown else []
                 step.run(w)
                 ran[pc] += w.count
+                if trace is not None:
+                    trace.issued(pc, w)
                 began += 1
                 w.states += step.states
                 if w.undefined:

@@ -8,10 +8,12 @@ import attrs
 
 from kinfolk.machine import EntryPoint, Executed, LaunchShape, MachineMemory
 from kinfolk_amdgcn.codeobject import CodeObjectError
-from kinfolk_amdgcn.isa.engine import Launch
+from kinfolk_amdgcn.isa.engine import Launch, waves_of
 from kinfolk_amdgcn.isa.hidden import argument_block
 from kinfolk_amdgcn.isa.kernel_object import read_kernel
 from kinfolk_amdgcn.isa.program import Program, translated, unmodelled
+from kinfolk_amdgcn.isa.timing import MachineTrace
+from kinfolk_amdgcn.isa.trace import Trace
 from kinfolk_amdgcn.target import parse_target_id
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ class MachineKernel:
 
     program: Program
     extra_states: int
+    arch: Arch
 
     @property
     def unmodelled(self) -> tuple[str, ...]:
@@ -51,9 +54,12 @@ class MachineKernel:
         """Return the bytes of the code object as they lie at an address."""
         return self.program.kernel.image.at(base)
 
-    def run(self, shape: LaunchShape, arguments: int, image: int, memory: MachineMemory) -> Executed:
+    def run(
+        self, shape: LaunchShape, arguments: int, image: int, memory: MachineMemory, *, traced: bool = False
+    ) -> Executed:
         """Run a launch; raise MachineFault for the first instruction that breaks a rule."""
-        launch = Launch(self.program, shape, arguments, image, memory, self.extra_states)
+        trace = Trace(self.program.steps, waves_of(shape), self.arch.banks) if traced else None
+        launch = Launch(self.program, shape, arguments, image, memory, self.extra_states, trace)
         launch.run()
         counts = launch.counts
         return Executed(
@@ -62,6 +68,16 @@ class MachineKernel:
             products=counts.products,
             seconds=counts.seconds,
             by_name=dict(counts.by_name),
+            trace=None if trace is None else self._timed(trace, shape),
+        )
+
+    def _timed(self, trace: Trace, shape: LaunchShape) -> MachineTrace:
+        return MachineTrace(
+            program=self.program,
+            trace=trace,
+            arch=self.arch,
+            shape=shape,
+            extra_states=self.extra_states,
         )
 
 
@@ -78,4 +94,4 @@ def executable(data: bytes, symbol: str | None, arch: Arch) -> MachineKernel:
             f"{' or '.join(processors)}"
         )
     program = translated(kernel, str(arch.facts.get("fp8_format", "")))
-    return MachineKernel(program, int(arch.facts.get("matrix_result_states", 0)))
+    return MachineKernel(program, int(arch.facts.get("matrix_result_states", 0)), arch)

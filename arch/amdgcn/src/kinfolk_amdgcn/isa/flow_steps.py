@@ -59,6 +59,7 @@ def flow_step(given: Given, index_of: Callable[[int], int]) -> Step:
         target=target,
         taken=facts.get("taken"),
         states=(immediate & 15) + 1 if facts.get("idles") else 1,
+        waits=counts_of_wait(immediate) if facts.get("waits") else None,
     )
 
 
@@ -69,6 +70,13 @@ def _nothing(w: Waves) -> None:
 def counts_of_wait(immediate: int) -> tuple[int, int]:
     """Return how many accesses to memory, and to workgroup memory with scalar loads, may stay on their way."""
     return immediate & 15 | immediate >> 14 << 4, immediate >> 8 & 15
+
+
+def wait_text(waits: tuple[int, int]) -> str:
+    """Return the counts of a wait as assembly writes them; nothing for one that waits for nothing."""
+    vector, local = waits
+    named = (("vmcnt", vector, VECTOR_MOST), ("lgkmcnt", local, LOCAL_MOST))
+    return " ".join(f"{name}({count})" for name, count, most in named if count < most)
 
 
 def _wait(immediate: int) -> Callable[[Waves], None]:

@@ -49,6 +49,8 @@ class LocalMemory:
                 wrong &= w.live
             if wrong.any():
                 raise _stop("alignment", f"is at an address that is no multiple of {align}", wrong, wide)
+        if w.batch.trace is not None:
+            w.batch.trace.local(w, wide, size)
         placed = wide + (w.group * self.size)[:, None]
         return placed if w.all_live else np.where(w.live, placed, -1)
 

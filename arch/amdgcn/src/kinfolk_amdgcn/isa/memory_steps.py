@@ -84,12 +84,25 @@ def scalar_load_step(given: Given) -> Step:
 def memory_step(given: Given) -> Step:
     """Return the step of a vector access to memory."""
     places, reads = _buffer_places(given) if given.encoded.format == "MUBUF" else _global_places(given)
+    places = _traced(places, given.declared.facts["size"] * given.declared.facts["count"])
     action = given.declared.facts["action"]
     if action == "stage" or (action == "load" and given.field("lds")):
         return _stage(given, places, reads)
     if given.field("lds"):
         raise Stop("unsupported", "stores from workgroup memory, which is not modelled")
     return {"load": _load, "half": _load_half, "store": _store, "atomic": _atomic}[action](given, places, reads)
+
+
+def _traced(places: Places, size: int) -> Places:
+    """Return where an access goes, which a trace takes down where there is one."""
+
+    def found(w: Waves) -> tuple[Array, Array]:
+        address, there = places(w)
+        if w.batch.trace is not None:
+            w.batch.trace.memory(w, address, there, size)
+        return address, there
+
+    return found
 
 
 def _step(given: Given, run: Run, reads: int, writes: int, lanes: bool = False) -> Step:

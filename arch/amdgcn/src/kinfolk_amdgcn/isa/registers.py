@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -49,15 +49,37 @@ def initial_registers(launch: Launch, w: Waves, places: Array) -> None:
 
 def register_names(mask: int, registers: RegisterFile) -> str:
     """Return the first few registers of a mask by name."""
-    named = {VCC: "vcc_lo", VCC + 1: "vcc_hi", M0: "m0", EXEC: "exec_lo", EXEC + 1: "exec_hi", SCALARS: "scc"}
     found: list[str] = []
     while mask and len(found) < 4:
         bit = (mask & -mask).bit_length() - 1
         mask &= mask - 1
-        if bit >= SCALAR_BIT:
-            found.append(named.get(bit - SCALAR_BIT, f"s{bit - SCALAR_BIT}"))
-        elif bit >= registers.vectors:
-            found.append(f"a{bit - registers.vectors}")
-        else:
-            found.append(f"v{bit}")
+        kind, number = _register(bit, registers)
+        found.append(_NAMED.get(number, f"s{number}") if kind == "s" else f"{kind}{number}")
     return ", ".join(found) + (", ..." if mask else "")
+
+
+def register_ranges(mask: int, registers: RegisterFile) -> str:
+    """Return the registers of a mask as assembly writes them, `v[0:3]`, but for EXEC and the condition bit."""
+    found: list[str] = []
+    while mask:
+        bit = (mask & -mask).bit_length() - 1
+        kind, first = _register(bit, registers)
+        many = 1
+        while mask >> bit + many & 1 and _register(bit + many, registers) == (kind, first + many):
+            many += 1
+        mask &= ~((1 << many) - 1 << bit)
+        if kind == "s" and first >= VCC:
+            found += [name for each in range(first, first + many) if (name := _WHOLE.get(each, f"s{each}"))]
+        else:
+            found.append(f"{kind}{first}" if many == 1 else f"{kind}[{first}:{first + many - 1}]")
+    return ", ".join(found)
+
+
+def _register(bit: int, registers: RegisterFile) -> tuple[str, int]:
+    if bit >= SCALAR_BIT:
+        return "s", bit - SCALAR_BIT
+    return ("a", bit - registers.vectors) if bit >= registers.vectors else ("v", bit)
+
+
+_NAMED: Final = {VCC: "vcc_lo", VCC + 1: "vcc_hi", M0: "m0", EXEC: "exec_lo", EXEC + 1: "exec_hi", SCALARS: "scc"}
+_WHOLE: Final = {M0: "m0", VCC: "vcc", VCC + 1: "", EXEC: "", EXEC + 1: "", SCALARS: ""}

@@ -30,7 +30,8 @@ class Step:
     `lanes`: it works on each lane; an access ends in the order of its `queue`. `states`: how many wait states it
     takes. Of a matrix instruction, `accumulates` are the registers that it adds to, `matrix` its passes, `multiplies`
     its products, and its result settles after `settles` wait states, where that is not the arch's to say. `early`: it
-    follows too soon on the instruction of that index, and how. `carried` are pairs of registers of which the second
+    follows too soon on the instruction of that index, and how. Of a wait, `waits` are how many accesses to memory, and
+    to workgroup memory with scalar loads, may stay on their way. `carried` are pairs of registers of which the second
     says nothing if nothing has written the first: reading that is no fault yet.
     """
 
@@ -52,6 +53,7 @@ class Step:
     multiplies: int = 0
     settles: int = 0
     early: tuple[int, str] | None = None
+    waits: tuple[int, int] | None = None
     carried: tuple[tuple[int, int], ...] = ()
 
     @property

@@ -15,6 +15,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from kinfolk.machine import MachineMemory as Memory
     from kinfolk_amdgcn.isa.local_memory import LocalMemory
+    from kinfolk_amdgcn.isa.trace import Trace
 
 Array = npt.NDArray[Any]
 
@@ -68,11 +69,15 @@ class Outstanding:
 
 @attrs.frozen(eq=False)
 class Batch:
-    """What waves of workgroups that run together share; the kernel's code lies at the address `code`."""
+    """What waves of workgroups that run together share; the kernel's code lies at the address `code`.
+
+    A `trace` takes down what they do, where somebody asked for it.
+    """
 
     local: LocalMemory
     memory: Memory
     code: int
+    trace: Trace | None = None
 
 
 class Waves:

@@ -23,7 +23,7 @@ MATRIX_LATENCY_CLOCKS: Final = 4 * CLOCKS_PER_CYCLE
 """How long after the matrix unit is done its result can be read; an accumulating matrix instruction need not wait."""
 SHARED_BYTES_PER_CLOCK: Final = 128
 
-_LLVM: Final[Mapping[MachineClass, Cost]] = {
+LLVM: Final[Mapping[MachineClass, Cost]] = {
     "vector": Cost(4, 4),
     "accumulator_move": Cost(4, 4),
     "transcendental": Cost(4, 16),
@@ -34,8 +34,8 @@ _LLVM: Final[Mapping[MachineClass, Cost]] = {
     "scalar": Cost(4, 4),
     "wait": Cost(4, 0),
 }
-_REAL: Final[Mapping[MachineClass, Cost]] = {
-    **_LLVM,
+REAL: Final[Mapping[MachineClass, Cost]] = {
+    **LLVM,
     "transcendental": Cost(16, 16),
     "workgroup_memory": Cost(4, 128),
     "global_memory": Cost(4, 700),
@@ -53,9 +53,9 @@ def costs(issue: MachineClass, lane_bytes: int, matrix_clocks: float, wave_size:
     if issue == "matrix":
         matrix = Cost(CLOCKS_PER_CYCLE, matrix_clocks + MATRIX_LATENCY_CLOCKS)
         return MappingProxyType({"llvm": matrix, "real": matrix})
-    if issue not in _LLVM:
+    if issue not in LLVM:
         return MappingProxyType({})
-    llvm, real = _LLVM[issue], _REAL[issue]
+    llvm, real = LLVM[issue], REAL[issue]
     if issue == "workgroup_memory":
         real = Cost(real.issue, real.result, lane_bytes * wave_size / SHARED_BYTES_PER_CLOCK)
     return MappingProxyType({"llvm": llvm, "real": real})

@@ -51,7 +51,7 @@ def instruction(opcode: str, operands: str, arch: Arch) -> Instruction:
 
     Condition bits of scalar compares, `exec` and the mode are not tracked.
     """
-    issue = _class(opcode)
+    issue = machine_class(opcode)
     parts = _SEPARATOR.split(operands)
     reads, writes = _operands(opcode, parts, operands, issue)
     adds_to: frozenset[str] = frozenset()
@@ -91,7 +91,8 @@ def registers(*texts: str) -> frozenset[str]:
     return frozenset(found - {"exec"})
 
 
-def _class(opcode: str) -> MachineClass:
+def machine_class(opcode: str) -> MachineClass:
+    """Return the class of an opcode, by how it begins."""
     for pattern, issue in _CLASSES.items():
         if re.match(pattern, opcode):
             return issue
