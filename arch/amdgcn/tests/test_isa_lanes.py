@@ -46,7 +46,7 @@ class NoMemory:
 def waves(count: int = 1, local_bytes: int = 4096) -> Waves:
     """Return waves of one workgroup, all lanes live, registers 0."""
     memory: MachineMemory = NoMemory()
-    batch = Batch(LocalMemory(1, count, local_bytes, 4, 0), memory)
+    batch = Batch(LocalMemory(1, count, local_bytes, 4, 0), memory, 0)
     w = Waves.fresh(batch, FILE.rows, np.zeros(count, np.int64), np.arange(count), 0)
     w.s[:, EXEC : EXEC + 2] = 0xFFFFFFFF
     w.exec_written()
