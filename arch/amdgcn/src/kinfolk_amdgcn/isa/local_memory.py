@@ -1,11 +1,12 @@
 """Workgroup memory of a batch of workgroups, with who read and wrote each unit of it since the last barrier.
 
 Source of the rules: LLVM, "Memory Model gfx942": a wave sees what another wrote after that one waited for its write and
-both met at a barrier.
+both met at a barrier. Waves that write one place alike need none: compilers let several do the same work.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -29,7 +30,7 @@ class LocalMemory:
         self.units = self.size // unit
         self.written = np.zeros(groups * self.units, np.bool_)
         self.staging = np.zeros(groups * self.units, np.bool_)
-        self.writer = np.zeros(groups * self.units, np.uint8)
+        self.writers = np.zeros(groups * self.units, np.uint32)
         self.readers = np.zeros((waves, groups * self.units), np.bool_)
 
     def places(self, w: Waves, address: Array, size: int, align: int) -> Array:
@@ -69,10 +70,15 @@ class LocalMemory:
         if never.any():
             raise _stop("uninitialised", "reads workgroup memory that was never written", np.any(never, axis=-1), None)
         self._check_staging(flat, dead, "reads")
-        writer = self.writer[flat]
-        foreign = (writer != NOBODY) & (writer != (w.number + 1)[:, None, None]) & ~dead
+        writers = self.writers[flat]
+        foreign = (writers != NOBODY) & (writers & self._bits(w) == 0) & ~dead
         if foreign.any():
-            raise _race("reads", "wrote", foreign, writer)
+            raise _race("reads", "wrote", foreign, writers)
+
+    def _bits(self, w: Waves) -> Array:
+        """Return each wave's bit among those who wrote [waves, 1, 1]."""
+        bits: Array = np.uint32(1) << w.number.astype(np.uint32)
+        return bits[:, None, None]
 
     def mark_read(self, w: Waves, units: Array) -> None:
         """Note that waves read units."""
@@ -83,30 +89,42 @@ class LocalMemory:
             there = units >= 0
             self.readers[number[there], units[there]] = True
 
-    def check_write(self, w: Waves, units: Array) -> None:
-        """Stop where units are being staged, or another wave read or wrote them since the barrier."""
+    def check_write(self, w: Waves, units: Array, alike: Callable[[], Array] | None = None) -> None:
+        """Stop where units are being staged, or another wave read or wrote them since the barrier.
+
+        `alike` says which units [waves, lanes, units] hold already what is written: with another write that is no race.
+        """
         flat, dead = np.maximum(units, 0), units < 0
         self._check_staging(flat, dead, "writes")
-        writer = self.writer[flat]
-        foreign = (writer != NOBODY) & (writer != (w.number + 1)[:, None, None]) & ~dead
+        writers = self.writers[flat]
+        foreign = (writers & ~self._bits(w) != NOBODY) & ~dead
+        if foreign.any() and alike is not None:
+            foreign &= ~alike()
         if foreign.any():
-            raise _race("writes", "wrote", foreign, writer)
+            raise _race("writes", "wrote", foreign, writers & ~self._bits(w))
         for step in range(1, self.waves):
             other = (w.number + step) % self.waves
             read = self.readers[other[:, None, None], flat] & ~dead
             if read.any():
-                raise _race("writes", "read", read, np.broadcast_to((other + 1)[:, None, None], read.shape))
+                bits = np.uint32(1) << other.astype(np.uint32)
+                raise _race("writes", "read", read, np.broadcast_to(bits[:, None, None], read.shape))
 
-    def mark_write(self, w: Waves, units: Array) -> None:
-        """Note that waves wrote units; stop where two of them wrote one at the same time."""
+    def mark_write(self, w: Waves, units: Array, alike: bool = False) -> None:
+        """Note that waves wrote units; stop where two of them wrote one at the same time, unless that was `alike`."""
         there = units >= 0
-        number = np.broadcast_to((w.number + 1)[:, None, None], units.shape).astype(np.uint8)
+        bits = np.broadcast_to(self._bits(w), units.shape)
         whole = bool(there.all())
-        flat, owner = (units, number) if whole else (units[there], number[there])
-        self.writer[flat] = owner
+        flat, owner = (units, bits) if whole else (units[there], bits[there])
+        before = self.writers[flat]
+        self.writers[flat] = owner
         self.written[flat] = True
-        if (self.writer[flat] != owner).any():
+        if (self.writers[flat] == owner).all():
+            self.writers[flat] = before | owner
+            return
+        if not alike:
             raise Stop("race", "is run by two waves that write the same workgroup memory with no barrier between them")
+        self.writers[flat] = before
+        np.bitwise_or.at(self.writers, flat, owner)
 
     def stage(self, units: Array) -> None:
         """Note that units are on their way from memory."""
@@ -119,14 +137,14 @@ class LocalMemory:
 
     def barrier(self, groups: Array, arrived: list[Waves]) -> None:
         """Forget who read and wrote in workgroups whose waves met, but for their accesses that are still going on."""
-        writer, readers = self.writer.reshape(self.groups, -1), self.readers.reshape(self.waves, self.groups, -1)
-        writer[groups] = NOBODY
+        writers, readers = self.writers.reshape(self.groups, -1), self.readers.reshape(self.waves, self.groups, -1)
+        writers[groups] = NOBODY
         readers[:, groups] = False
         for w in arrived:
             for access in (*w.local_loads, *w.vector_loads):
                 for units in (access.writes, access.staged):
                     if units is not None:
-                        self.mark_write(w, units)
+                        self.mark_write(w, units, alike=units is access.writes)
                 if access.reads is not None:
                     self.mark_read(w, access.reads)
 
@@ -144,9 +162,10 @@ def _stop(kind: str, what: str, wrong: Array, address: Array | None) -> Stop:
     return Stop(kind, f"{what}{at}", wave, lanes.tolist())  # pyright: ignore[reportArgumentType]
 
 
-def _race(verb: str, other_verb: str, wrong: Array, owner: Array) -> Stop:
+def _race(verb: str, other_verb: str, wrong: Array, owners: Array) -> Stop:
     wave, lane, unit = (int(axis[0]) for axis in np.nonzero(wrong))
     lanes = np.flatnonzero(wrong[wave].any(axis=-1)).tolist()
-    other = int(owner[wave, lane, unit]) - 1
+    bits = int(owners[wave, lane, unit])
+    other = (bits & -bits).bit_length() - 1
     what = f"{verb} workgroup memory that wave {other} {other_verb} with no wait and barrier between them"
     return Stop("race", what, wave, lanes)

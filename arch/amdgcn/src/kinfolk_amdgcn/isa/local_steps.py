@@ -135,14 +135,25 @@ def _write(given: Given) -> Step:
         for offset, row in zip(offsets, rows, strict=True):
             places = local.places(w, base + offset, size, _aligned(size))
             units = local.units_of(places, size)
-            local.check_write(w, units)
-            local.mark_write(w, units)
+            data = w.v[row : row + width]
+            local.check_write(w, units, _alike(words, places // 4, data, units))
+            _store(words, places // 4, data)
+            local.mark_write(w, units, alike=True)
             seen.append(units)
-            _store(words, places // 4, w.v[row : row + width])
         writes = seen[0] if len(seen) == 1 else np.concatenate(seen, axis=-1)
         w.load(w.local_loads, Outstanding(0, writes=writes))
 
     return _step(given, run, reads, 0)
+
+
+def _alike(words: Array, index: Array, data: Array, units: Array) -> Callable[[], Array]:
+    """Return what tells which units of accesses hold already what lanes write there."""
+
+    def found() -> Array:
+        same = np.stack([words[np.maximum(index, 0) + part] == values for part, values in enumerate(data)], axis=-1)
+        return np.repeat(same, units.shape[-1] // len(data), axis=-1)
+
+    return found
 
 
 def _store(words: Array, index: Array, data: Array) -> None:
@@ -186,9 +197,10 @@ def _write_part(given: Given) -> Step:
         local = w.batch.local
         places = local.places(w, w.v[address].astype(np.int64) + offset, size, size)
         units = local.units_of(places, size)
-        local.check_write(w, units)
-        local.mark_write(w, units)
-        _store(local.bytes.view(kind), places // size, (w.v[row : row + 1] >> shift).astype(kind))
+        held, data = local.bytes.view(kind), (w.v[row : row + 1] >> shift).astype(kind)
+        local.check_write(w, units, _alike(held, places // size, data, units))
+        _store(held, places // size, data)
+        local.mark_write(w, units, alike=True)
         w.load(w.local_loads, Outstanding(0, writes=units))
 
     return _step(given, run, rows_mask(address) | rows_mask(row), 0)
