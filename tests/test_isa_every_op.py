@@ -20,14 +20,11 @@ from kinfolk_runtime.toolchains.host import toolchain_for
 
 pytestmark = [pytest.mark.compile, pytest.mark.simulate, pytest.mark.needs("gfx942", "gfx950")]
 
-NOT_MODELLED = {
-    "core.fdiv": "v_div_scale, v_div_fmas, v_div_fixup",
-    "core.opaque": "LLVM does not compile all of its cases",
-}
+NOT_COMPILED = {"core.opaque": "LLVM does not compile all of its cases"}
 QUIETED = {"core.fneg": "LLVM negates two f32 by v_pk_add_f32, which makes a signalling NaN a quiet one"}
 ARCHS = {name: load("arch", name).plugin.kinfolk_arch() for name in ("gfx942", "gfx950")}
 OPS = {f"{name}:{op.name}": (arch, op) for name, arch in ARCHS.items() for op in arch.op_table}
-KEYS = [key for key, (arch, op) in OPS.items() if cases(arch, op) and op.name not in NOT_MODELLED]
+KEYS = [key for key, (arch, op) in OPS.items() if cases(arch, op) and op.name not in NOT_COMPILED]
 
 
 @pytest.fixture
@@ -36,16 +33,17 @@ def engines(sibling: Callable[[str], ModuleType]) -> ModuleType:
     return sibling("test_engines_every_op")
 
 
+@pytest.mark.parametrize("flavor", ["llvm20", "llvm22"])
 @pytest.mark.parametrize("key", KEYS)
 def test_machine_code_of_an_op_gives_what_is_declared(
-    engines: ModuleType, monkeypatch: pytest.MonkeyPatch, key: str
+    engines: ModuleType, monkeypatch: pytest.MonkeyPatch, key: str, flavor: str
 ) -> None:
     arch, op = OPS[key]
     if op.name in QUIETED:
         monkeypatch.setattr(engines, "COMPUTED", {*engines.COMPUTED, op.name.removeprefix("core.")})
     bench = engines.Bench(arch, cases(arch, op))
-    module = arch.lower(bench.kernel, None, 22)
-    code = toolchain_for("llvm22").compile(compile_job(module)).object
+    module = arch.lower(bench.kernel, None, int(flavor.removeprefix("llvm")))
+    code = toolchain_for(flavor).compile(compile_job(module)).object
     simulated, ran = bench.arguments(3, masked=True), bench.arguments(3, masked=True)
     Simulator().launch(bench.kernel, (1, 1, 1), simulated)
     MachineExecutor().launch(code, module.symbol, arch, (1, 1, 1), 64, bench.kernel.parameters, ran)

@@ -16,13 +16,16 @@ import ml_dtypes
 import numpy as np
 
 TOKEN = re.compile(
-    r"\s*(?:(?P<sized>\d+'(?:0x[0-9a-fA-F]+|\d+)[UIB]?)|(?P<cast>\d+'[UIBF](?=\())|(?P<float>\d+\.\d+F?)"
+    r"\s*(?:(?P<sized>\d+'(?:0x[0-9a-fA-F]+|\d+\.\d+|\d+)[UIB]?)|(?P<cast>\d+'[UIBF](?=\())|(?P<float>\d+\.\d+F?)"
     r"|(?P<int>(?:0x[0-9a-fA-F]+|\d+)(?:ULL|LL|UL|U|L)?)|(?P<name>[A-Za-z_]\w*)"
     r"|(?P<op>\*\*|<<|>>|<=|>=|==|!=|<>|&&|\|\||\+=|-=|[-+*/%&|^~!<>?:=(){},.\[\]]))"
 )
 LEVELS = [("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!=", "<>"), ("<", "<=", ">", ">="), ("<<", ">>")]
 LEVELS += [("+", "-"), ("*", "/", "%"), ("**",)]
 FLOATS = {16: np.float16, 32: np.float32, 64: np.float64}
+FRACTION = {16: 10, 32: 23, 64: 52}
+SMALLEST = {16: 2.0**-14, 32: 2.0**-126, 64: 2.0**-1022}
+"""Bits of the fraction, and the smallest normal number, by width."""
 NAN_BITS = {16: 0x7E00, 32: 0x7FC00000, 64: 0x7FF8000000000000}
 
 
@@ -66,7 +69,24 @@ def rounded(exact: Fraction, negative_zero: bool) -> Value:
     return of_float(float(round(size / unit) * unit) * (-1 if sign else 1))
 
 
+def fma_f16(x: Fraction, y: Fraction, z: Fraction, *values: Value) -> Value:
+    """Return x * y + z as f16: the nearest of all numbers of f16, of two the one that is even."""
+    exact = x * y + z
+    if exact == 0:
+        signs = [each.bits >> 15 for each in values]
+        return Value(0x8000 if signs[0] ^ signs[1] and signs[2] else 0, 16, "f")
+    size = abs(exact)
+    if size >= 65520:
+        bits = 0x7C00
+    else:
+        exponent = max((power for power in range(-14, 16) if Fraction(2) ** power <= size), default=-14)
+        bits = round(size / Fraction(2) ** (exponent - 10)) + (exponent + 14 << 10)
+    return Value(bits | (0x8000 if exact < 0 else 0), 16, "f")
+
+
 def fma(a: Value, b: Value, c: Value) -> Value:
+    if a.width == 16 and all(math.isfinite(float(each.number)) for each in (a, b, c)):
+        return fma_f16(*(Fraction(float(each.number)) for each in (a, b, c)), a, b, c)
     x, y, z = (float(each.number) for each in (a, b, c))
     if not all(map(math.isfinite, (x, y, z))):
         with np.errstate(all="ignore"):
@@ -96,11 +116,20 @@ def signed_from(x: Value, count: Value) -> Value:
     return Value(low - (1 << width) if width and low >> width - 1 else low, x.width, "i")
 
 
+def extended(kind: str, bits: int) -> Callable[[Value], Value]:
+    return lambda x: Value(x.seen(kind, bits).number, 32, kind)
+
+
 FUNCTIONS: dict[str, Callable[..., Value]] = {
     "isNAN": lambda x: Value(bool(np.isnan(x.number)), 1),
     "isSignalNAN": lambda x: Value(0, 1),  # none is among what is recorded
     "isQuietNAN": lambda x: Value(bool(np.isnan(x.number)), 1),
-    "exponent": lambda x: Value(x.bits >> 23 & 0xFF, 32, "i"),
+    "exponent": lambda x: Value(x.bits >> FRACTION[x.width] & (1 << x.width - 1 - FRACTION[x.width]) - 1, 32, "i"),
+    "isDENORM": lambda x: Value(x.number != 0 and abs(x.number) < SMALLEST[x.width], 1),
+    "cvtToQuietNAN": lambda x: x,
+    "ldexp": lambda x, n: of_float(np.ldexp(np.float64(x.number), int(n.number)), x.width),
+    "sin": lambda x: of_float(np.sin(np.float64(x.number)), x.width),
+    "cos": lambda x: of_float(np.cos(np.float64(x.number)), x.width),
     "sign": lambda x: Value(x.bits >> x.width - 1, 1),
     "abs": lambda x: Value(x.bits & (1 << x.width - 1) - 1, x.width, "f"),
     "signext": lambda x: Value(x.bits, x.width, "i"),
@@ -110,9 +139,9 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "trunc": lambda x: of_float(np.trunc(x.number), x.width),
     "fract": lambda x: of_float(x.number - np.floor(x.number), x.width),
     "isEven": lambda x: Value(bool(np.isfinite(x.number)) and x.number % 2 == 0, 1),
-    "sqrt": lambda x: of_float(np.sqrt(x.number)),
-    "pow": lambda x, y: of_float(np.power(np.float64(x.number), np.float64(y.number))),
-    "log2": lambda x: of_float(np.log2(np.float64(x.number))),
+    "sqrt": lambda x: of_float(np.sqrt(x.number), x.width),
+    "pow": lambda x, y: of_float(np.power(np.float64(x.number), np.float64(y.number)), x.width),
+    "log2": lambda x: of_float(np.log2(np.float64(x.number)), x.width),
     "i32_to_f32": lambda x: of_float(float(x.seen("i", 32).number)),
     "u32_to_f32": lambda x: of_float(float(x.bits)),
     "i32_to_f64": lambda x: of_float(float(x.seen("i", 32).number), 64),
@@ -123,12 +152,21 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "f64_to_u32": to_integer(0, (1 << 32) - 1, "u"),
     "f32_to_i32": to_integer(-(1 << 31), (1 << 31) - 1, "i"),
     "f32_to_u32": to_integer(0, (1 << 32) - 1, "u"),
+    "u16_to_f16": lambda x: of_float(float(x.bits & 0xFFFF), 16),
+    "i16_to_f16": lambda x: of_float(float(x.seen("i", 16).number), 16),
+    "f16_to_u16": to_integer(0, 0xFFFF, "u"),
+    "f16_to_i16": to_integer(-0x8000, 0x7FFF, "i"),
+    "u32_to_u16": lambda x: Value(min(x.bits, 0xFFFF), 16),
+    "i32_to_i16": lambda x: Value(min(max(x.seen("i", 32).number, -0x8000), 0x7FFF), 16, "i"),
+    **{f"{kind}{bits}_to_{kind}32": extended(kind, bits) for kind in "iu" for bits in (4, 8, 16)},
     "f32_to_f16": lambda x: of_float(x.number, 16),
+    "bf16_to_f32": lambda x: x,
     "f16_to_f32": lambda x: of_float(x.number, 32),
     "f32_to_bf16": lambda x: Value(
         0x7FC0 if np.isnan(x.number) else int(np.array(x.number, ml_dtypes.bfloat16).view(np.uint16)), 16
     ),
 }
+CONSTANTS = {"INF": math.inf, "NAN": math.nan, "PI": math.pi}
 
 
 class Evaluator:
@@ -269,6 +307,8 @@ class Evaluator:
         with np.errstate(all="ignore"):
             if operator == "**":
                 return _power(a, b)
+            if a.kind == "exponent":
+                a, b = b, a
             if b.kind == "exponent":
                 power = max(-5000, min(5000, b.seen("i", 32).number))
                 return of_float(np.ldexp(np.float64(a.number), power), a.width)
@@ -311,6 +351,10 @@ class Evaluator:
     def _postfix(self, value: Value) -> Value:
         while self._peek() in (".", "["):
             if self._next() == ".":
+                if self._peek() == "bf16":
+                    self._next()
+                    value = Value(value.bits << 16, 32, "f")
+                    continue
                 found = re.fullmatch(r"([ubif])(\d+)", self._next())
                 assert found is not None
                 value = value.seen(found[1], int(found[2]))
@@ -341,12 +385,15 @@ class Evaluator:
             bits, width = 0, 0
             for part in parts:
                 bits, width = bits << part.width | part.bits, width + part.width
-            return Value(bits, width)
+            return Value(bits, width, literal=True)
         if found := re.fullmatch(r"(\d+)'([UIBF])", token):
             self._next("(")
             value = self._choice()
             self._next(")")
             return _cast(value, int(found[1]), found[2])
+        if found := re.fullmatch(r"(\d+)'(\d+\.\d+)", token):
+            value = of_float(float(found[2]), int(found[1]))
+            return Value(value.bits, value.width, "f", literal=True)
         if found := re.fullmatch(r"(\d+)'(0x[0-9a-fA-F]+|\d+)[UIB]?", token):
             return Value(int(found[2], 0), int(found[1]))
         if re.fullmatch(r"\d+\.\d+F?", token):
@@ -354,10 +401,18 @@ class Evaluator:
             return Value(value.bits, value.width, "f", literal=True)
         if found := re.fullmatch(r"(0x[0-9a-fA-F]+|\d+)(ULL|LL|UL|U|L)?", token):
             suffix = found[2] or ""
-            return Value(int(found[1], 0), 64 if "LL" in suffix else 32, "u" if "U" in suffix else "i")
+            width, kind = 64 if "LL" in suffix else 32, "u" if "U" in suffix else "i"
+            return Value(int(found[1], 0), width, kind, literal=found[1].startswith("0x"))
         if self._peek() == "(":
             self._next()
             return self._call(token, self._list(")"))
+        if token in CONSTANTS and self._peek() == ".":
+            self._next()
+            return of_float(CONSTANTS[token], int(self._next().lstrip("f")))
+        if token in CONSTANTS:
+            return of_float(CONSTANTS[token], 64)
+        if token.endswith(("FLOW_F32", "FLOW_F64")):
+            return of_float(0.0 if token.startswith("UNDER") else math.inf, int(token[-2:]))
         return Value(1, 1) if token == "WAVE_MODE" and self._skip_member() else self.variables[token]
 
     def _skip_member(self) -> bool:
@@ -389,6 +444,10 @@ def _power(a: Value, b: Value) -> Value:
 
 
 def _cast(value: Value, width: int, kind: str) -> Value:
+    if value.kind == "exponent":
+        return value
+    if kind == "F" and value.literal and value.kind != "f":  # bits written out, or put together
+        return Value(value.bits, width, "f")
     if kind == "F":
         return of_float(value.number, width)
     return Value(value.number, width, {"U": "u", "I": "i", "B": "u"}[kind])

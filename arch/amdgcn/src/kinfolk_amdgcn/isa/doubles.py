@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from kinfolk.ir.numpy_lanes import NumpyLane
 from kinfolk.ir.types import F32, F64, I32, I64
@@ -25,8 +26,10 @@ from kinfolk_amdgcn.isa.vector_alu import (
     truncated,
 )
 
+Array = npt.NDArray[Any]
 
-def _scale(m: Any, x: Any, exponent: Any) -> Any:
+
+def scaled_f64(m: Any, x: Any, exponent: Any) -> Any:
     """x times two to an exponent, in two steps: neither of them leaves the range of f64 by itself."""
     limited = MIN_I32(m, MAX_I32(m, exponent, m.const(-2000, I32)), m.const(2000, I32))
     first = m.ashr(limited, 1)
@@ -35,15 +38,27 @@ def _scale(m: Any, x: Any, exponent: Any) -> Any:
     return x
 
 
-def _fma(m: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c rounded once, lane by lane in rational numbers: none of the kernels here lives on it."""
-    x, y, z = np.broadcast_arrays(a.data, b.data, c.data)
-    result = x * y + z
+def sum_to_odd(product: Array, addend: Array) -> Array:
+    """Return a sum in f64, to odd where it is not exact: rounded again to fewer digits, it is as if rounded once."""
+    total = product + addend
+    virtual = total - product
+    error = (product - (total - virtual)) + (addend - virtual)
+    bits = np.asarray(total).view(np.int64)
+    inexact = np.isfinite(total) & (error != 0) & ((bits & 1) == 0)
+    odd = np.where(inexact, np.where((error > 0) == (total > 0), bits + 1, bits - 1), bits)
+    return odd.view(np.float64)
+
+
+def fma(m: Any, a: Any, b: Any, c: Any, power: Any = 0) -> Any:
+    """a * b + c, times two to a power, rounded once: lane by lane in rational numbers."""
+    x, y, z, powers = np.broadcast_arrays(a.data, b.data, c.data, power)
+    result = np.ldexp(x * y + z, powers)
     exact = np.isfinite(x) & np.isfinite(y) & np.isfinite(z)
     for place in np.argwhere(exact):
         at = tuple(place)
         total = Fraction(float(x[at])) * Fraction(float(y[at])) + Fraction(float(z[at]))
         if total:
+            total *= Fraction(2) ** int(powers[at])
             try:
                 result[at] = float(total)
             except OverflowError:
@@ -61,13 +76,13 @@ def _declare_all() -> None:
     lane("v_trunc_f64", "VOP1", 23, "f64: f64", truncated)
     lane("v_rndne_f64", "VOP1", 25, "f64: f64", lambda m, x: m.rint(x))
     lane("v_floor_f64", "VOP1", 26, "f64: f64", floor)
-    lane("v_fmac_f64", "VOP2", 4, "f64: f64 f64 f64", _fma, reads_destination=True)
-    lane("v_fma_f64", "VOP3", 460, "f64: f64 f64 f64", _fma)
+    lane("v_fmac_f64", "VOP2", 4, "f64: f64 f64 f64", fma, reads_destination=True)
+    lane("v_fma_f64", "VOP3", 460, "f64: f64 f64 f64", fma)
     lane("v_add_f64", "VOP3", 640, "f64: f64 f64", lambda m, a, b: a + b)
     lane("v_mul_f64", "VOP3", 641, "f64: f64 f64", lambda m, a, b: a * b)
     lane("v_min_f64", "VOP3", 642, "f64: f64 f64", smaller_float(I64, F64))
     lane("v_max_f64", "VOP3", 643, "f64: f64 f64", larger_float(I64, F64))
-    lane("v_ldexp_f64", "VOP3", 644, "f64: f64 i32", _scale)
+    lane("v_ldexp_f64", "VOP3", 644, "f64: f64 i32", scaled_f64)
     float_compares("f64", 0x60)
 
 

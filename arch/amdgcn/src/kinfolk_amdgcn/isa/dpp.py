@@ -10,11 +10,10 @@ import numpy as np
 from kinfolk.ir.numpy_lanes import NumpyLane
 from kinfolk_amdgcn.isa.fault import Stop
 from kinfolk_amdgcn.isa.operands import Source
-from kinfolk_amdgcn.isa.step import Given
+from kinfolk_amdgcn.isa.step import Given, Run
 from kinfolk_amdgcn.isa.waves import LANES, Array, Waves
 
 ROW = 16
-ALL_ROWS = ALL_BANKS = 0b1111
 
 
 def dpp_lanes(control: int) -> Array:
@@ -47,26 +46,49 @@ def dpp_lanes(control: int) -> Array:
 
 
 def dpp_source(source: Source, given: Given) -> Source:
-    """Return an operand read from the lanes that the encoding says.
-
-    A lane that reads none, or one that is not live, gets 0 where the encoding bounds it; else its result would not be
-    written, which is modelled as the instruction's stop.
-    """
-    fields = given.encoded.fields
-    lanes = dpp_lanes(fields["dpp_ctrl"])
-    if fields["row_mask"] != ALL_ROWS or fields["bank_mask"] != ALL_BANKS:
-        raise Stop("unsupported", "writes only some rows or banks of lanes (DPP), which is not modelled")
-    nobody, index, bounded = lanes < 0, np.maximum(lanes, 0), bool(fields["bound_ctrl"])
+    """Return an operand read from the lanes that the encoding says; 0 where a lane reads none, or one not live."""
+    lanes = dpp_lanes(given.field("dpp_ctrl"))
+    nobody, index = lanes < 0, np.maximum(lanes, 0)
+    whole = not nobody.any()
     read = source.read
 
     def moved(w: Waves) -> NumpyLane:
         value = read(w)
         data = np.broadcast_to(value.data, w.live.shape)[:, index]
-        missing = nobody | ~w.live[:, index]
-        if missing.any():
-            if not bounded and (missing & w.live).any():
-                raise Stop("unsupported", "reads lanes that are not live without a bound (DPP), which is not modelled")
-            data = np.where(missing, data.dtype.type(0), data)
+        if not (whole and w.live_before.all()):
+            data = np.where(nobody | ~w.live_before[:, index], data.dtype.type(0), data)
         return NumpyLane(value.type, data)
 
     return Source(moved, source.registers)
+
+
+def dpp_writes(given: Given, run: Run) -> Run:
+    """Return an instruction that writes the lanes that the encoding says alone: of some rows and banks.
+
+    A lane that reads none, or one that is not live, is not written unless the encoding bounds it.
+    """
+    fields = given.encoded.fields
+    lane, lanes = np.arange(LANES), dpp_lanes(fields["dpp_ctrl"])
+    chosen = (fields["row_mask"] >> lane // ROW & 1 & (fields["bank_mask"] >> lane % ROW // 4)).astype(np.bool_)
+    nobody, index, bounded = lanes < 0, np.maximum(lanes, 0), bool(fields["bound_ctrl"])
+    whole = chosen.all() and (bounded or not nobody.any())
+    masks = "mask" in given.declared.results
+
+    def some(w: Waves) -> None:
+        if whole and (bounded or w.all_live):
+            w.live_before = w.live
+            run(w)
+            return
+        live, all_live = w.live, w.all_live
+        written = live & chosen
+        if not bounded:
+            written &= ~nobody & live[:, index]
+        if masks and (written != live).any():
+            raise Stop("unsupported", "leaves bits of a mask of lanes as they are (DPP), which is not modelled")
+        w.live_before, w.live, w.all_live = live, written, bool(written.all())
+        try:
+            run(w)
+        finally:
+            w.live, w.all_live = live, all_live
+
+    return some

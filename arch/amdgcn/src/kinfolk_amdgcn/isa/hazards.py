@@ -16,12 +16,12 @@ import attrs
 
 from kinfolk_amdgcn.isa.fault import Stop
 from kinfolk_amdgcn.isa.step import Step, Unit
-from kinfolk_amdgcn.isa.waves import EXEC, M0, SCALAR_BIT, Waves
+from kinfolk_amdgcn.isa.waves import EXEC, M0, SCALAR_BIT, VCC, Waves
 
 VECTOR_REGISTERS: Final = (1 << SCALAR_BIT) - 1
 EXEC_PAIR: Final = 0b11 << SCALAR_BIT + EXEC
 SCALAR_REGISTERS: Final = ~VECTOR_REGISTERS & ~EXEC_PAIR
-_VECTOR: Final[tuple[Unit, ...]] = ("vector", "transcendental", "lane_read", "crossing")
+_VECTOR: Final[tuple[Unit, ...]] = ("vector", "transcendental", "lane_read", "crossing", "last_division")
 
 
 @attrs.frozen
@@ -37,11 +37,12 @@ class Apart:
 RULES: Final = (
     Apart(_VECTOR, ("memory",), SCALAR_REGISTERS, 5),
     Apart(_VECTOR, _VECTOR, SCALAR_REGISTERS, 2),
+    Apart(_VECTOR, ("last_division",), 0b11 << SCALAR_BIT + VCC, 4),
     Apart(_VECTOR, ("matrix",), VECTOR_REGISTERS, 2),
     Apart(_VECTOR, ("crossing",), VECTOR_REGISTERS, 2),
     Apart(_VECTOR, ("crossing",), EXEC_PAIR, 5),
     Apart(_VECTOR, ("lane_read",), VECTOR_REGISTERS, 1),
-    Apart(("transcendental",), ("vector", "lane_read", "crossing"), VECTOR_REGISTERS, 1),
+    Apart(("transcendental",), ("vector", "lane_read", "crossing", "last_division"), VECTOR_REGISTERS, 1),
     Apart(("scalar",), ("memory",), 1 << SCALAR_BIT + M0, 1),
 )
 LONGEST: Final = max(rule.states for rule in RULES)

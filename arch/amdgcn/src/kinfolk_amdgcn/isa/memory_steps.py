@@ -14,9 +14,8 @@ import numpy as np
 from kinfolk.machine import AccessError
 from kinfolk_amdgcn.isa.declare import Declared, Table
 from kinfolk_amdgcn.isa.fault import Stop
-from kinfolk_amdgcn.isa.operands import rows_mask, scalar_mask, scalar_source, scalar_target
+from kinfolk_amdgcn.isa.operands import EXEC_MASK, rows_mask, scalar_mask, scalar_source, scalar_target
 from kinfolk_amdgcn.isa.step import Given, Run, Step
-from kinfolk_amdgcn.isa.vector_steps import EXEC_MASK
 from kinfolk_amdgcn.isa.waves import LANES, M0, Array, Outstanding, Waves
 
 MEMORY: Final = Table()

@@ -9,16 +9,19 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
-from kinfolk.ir.numpy_lanes import NumpyLane
+from kinfolk.ir.numpy_lanes import NumpyAlgebra, NumpyLane
 from kinfolk.ir.types import F32, I1, I32, ScalarType
 from kinfolk_amdgcn.isa.declare import TYPES
 from kinfolk_amdgcn.isa.fault import Stop
-from kinfolk_amdgcn.isa.waves import CONDITION, EXEC, SCALAR_BIT, VCC, Array, Waves
+from kinfolk_amdgcn.isa.waves import CONDITION, EXEC, LANES, SCALAR_BIT, VCC, Array, Waves
 
 Read = Callable[[Waves], NumpyLane]
 Write = Callable[[Waves, Array], None]
 
 LITERAL, FIRST_VECTOR = 255, 256
+ALGEBRA: Final = NumpyAlgebra.of_lanes(LANES)
+"""Evaluates the meaning of instructions, over all lanes of all waves that run one."""
+EXEC_MASK: Final = 3 << SCALAR_BIT + EXEC
 _FLOATS: Final = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
 _INVERSE_TWO_PI: Final = {32: 0x3E22F983, 16: 0x3118, 64: 0x3FC45F306DC9C882}
 SCC_SOURCE, VCCZ, EXECZ = 253, 251, 252
@@ -201,6 +204,15 @@ def vector_target(row: int, name: str) -> Target:
     return Target(lambda w, data: w.put(row, data), rows_mask(row))
 
 
+def half_target(row: int, half: int) -> Target:
+    """Return how a result of 16 bits is written to a half of a register, of which the other stays.
+
+    A register of which a half was written counts as written: compilers leave the other half as it is.
+    """
+    shift, kept = np.uint32(16 * half), np.uint32(0xFFFF0000 >> 16 * half)
+    return Target(lambda w, data: w.put(row, data.astype(np.uint32) << shift | w.v[row] & kept), rows_mask(row))
+
+
 def mask_target(register: int) -> Target:
     """Return how a mask of lanes is written to a pair of scalar registers."""
     _checked(register, 2)
@@ -235,9 +247,17 @@ def with_modifiers(source: Source, name: str, negate: bool, absolute: bool) -> S
     """Return a float operand with its sign changed or taken away; stop for modifiers of other types."""
     if not (negate or absolute):
         return source
+    read = source.read
+    if name in ("f16", "bf16"):
+        kept, flipped = np.uint16(0x7FFF if absolute else 0xFFFF), np.uint16(0x8000 if negate else 0)
+
+        def narrow(w: Waves) -> NumpyLane:
+            value = read(w)
+            return NumpyLane(value.type, value.data & kept ^ flipped)
+
+        return Source(narrow, source.registers)
     if name not in ("f32", "f64"):
         raise Stop("unsupported", f"has a sign modifier on an operand of type {name}, which is not modelled")
-    read = source.read
 
     def changed(w: Waves) -> NumpyLane:
         value = read(w)

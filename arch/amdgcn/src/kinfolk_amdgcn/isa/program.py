@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from kinfolk_amdgcn.isa import doubles, halves
+from kinfolk_amdgcn.isa import conditions, division, doubles, floats, half_floats, halves, integers
 from kinfolk_amdgcn.isa.cache_steps import CACHE
 from kinfolk_amdgcn.isa.code_steps import CODE
 from kinfolk_amdgcn.isa.declare import Declared, Table
@@ -28,7 +28,7 @@ from kinfolk_amdgcn.isa.vector_alu import VECTOR
 from kinfolk_amdgcn.isa.vector_steps import vector_step
 from kinfolk_amdgcn.isa.waves import Waves
 
-_ADDING: Final = (doubles, halves)
+_ADDING: Final = (division, doubles, floats, half_floats, halves, integers, conditions)
 """What adds to the table of vector instructions by being imported."""
 TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, LOCAL, MEMORY, CACHE, FLOW, CODE)
 _STEPS: Final[dict[str, Callable[[Given], Step]]] = {

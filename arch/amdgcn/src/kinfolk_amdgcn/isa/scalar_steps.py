@@ -8,9 +8,8 @@ import numpy as np
 
 from kinfolk.ir.numpy_lanes import NumpyLane
 from kinfolk.ir.types import I32
-from kinfolk_amdgcn.isa.operands import Source, scalar_source, scalar_target
+from kinfolk_amdgcn.isa.operands import ALGEBRA, EXEC_MASK, Source, scalar_source, scalar_target
 from kinfolk_amdgcn.isa.step import Given, Step
-from kinfolk_amdgcn.isa.vector_steps import ALGEBRA, EXEC_MASK
 from kinfolk_amdgcn.isa.waves import CONDITION, EXEC, Waves
 
 SIGN_16: Final = 0x8000

@@ -15,6 +15,7 @@ from kinfolk_amdgcn.isa.declare import Declared, Table
 from kinfolk_amdgcn.isa.fault import Stop
 from kinfolk_amdgcn.isa.float8 import float8_type
 from kinfolk_amdgcn.isa.operands import (
+    EXEC_MASK,
     FIRST_VECTOR,
     Source,
     rows_mask,
@@ -23,7 +24,6 @@ from kinfolk_amdgcn.isa.operands import (
     vector_source,
 )
 from kinfolk_amdgcn.isa.step import Given, Run, Step
-from kinfolk_amdgcn.isa.vector_steps import EXEC_MASK
 from kinfolk_amdgcn.isa.waves import LANES, Array, Waves
 
 SPECIAL: Final = Table()

@@ -15,9 +15,20 @@ from kinfolk_amdgcn.isa.waves import Waves
 Run = Callable[[Waves], None]
 Flow = Literal["", "branch", "barrier", "end"]
 """What an instruction does to the way of its waves, beside going on to the next one."""
-Unit = Literal["scalar", "vector", "transcendental", "lane_read", "crossing", "matrix", "memory", "local", "other"]
+Unit = Literal[
+    "scalar",
+    "vector",
+    "transcendental",
+    "lane_read",
+    "crossing",
+    "last_division",
+    "matrix",
+    "memory",
+    "local",
+    "other",
+]
 """What carries an instruction out. A `lane_read` brings a lane to scalar registers, `crossing` is a vector instruction
-whose first operand comes from other lanes on the way (DPP)."""
+whose first operand comes from other lanes on the way (DPP), `last_division` one that reads VCC unasked."""
 Queue = Literal["", "vector", "local"]
 """In which order an access ends: that of accesses to memory, or of those to workgroup memory."""
 

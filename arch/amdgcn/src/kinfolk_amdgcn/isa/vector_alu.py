@@ -24,7 +24,8 @@ def lane(name: str, format_: str, opcode: int, types: str, meaning: Meaning, **m
     VECTOR.declare("lane", name, format_, opcode, types, meaning=meaning, **more)
 
 
-def _op(op: OpDef) -> Meaning:
+def op_meaning(op: OpDef) -> Meaning:
+    """Return what an op of the op table means."""
     assert isinstance(op.meaning, LaneFunction)
     return op.meaning.body
 
@@ -90,7 +91,8 @@ def floor(m: Any, x: Any) -> Any:
     return m.where(x < whole, whole - 1.0, whole)
 
 
-def _ceiling(m: Any, x: Any) -> Any:
+def ceiling(m: Any, x: Any) -> Any:
+    """The smallest whole number that is not below x."""
     whole = truncated(m, x)
     return m.where(x > whole, whole + 1.0, whole)
 
@@ -106,7 +108,7 @@ def _leading_zeros(m: Any, x: Any) -> Any:
     spread = x
     for count in (1, 2, 4, 8, 16):
         spread = spread | m.lshr(spread, count)
-    return m.where(x.eq(0), m.const(-1, I32), m.const(32, I32) - _population(m, spread))
+    return m.where(x.eq(0), m.const(-1, I32), m.const(32, I32) - population(m, spread))
 
 
 def _leading_signs(m: Any, x: Any) -> Any:
@@ -116,7 +118,7 @@ def _leading_signs(m: Any, x: Any) -> Any:
 
 def _trailing_zeros(m: Any, x: Any) -> Any:
     lowest = x & (m.const(0, I32) - x)
-    return m.where(x.eq(0), m.const(-1, I32), _population(m, lowest - 1))
+    return m.where(x.eq(0), m.const(-1, I32), population(m, lowest - 1))
 
 
 def _pick(condition: str, unsigned: bool) -> OfTwo:
@@ -130,15 +132,18 @@ def _pick(condition: str, unsigned: bool) -> OfTwo:
 MIN_I32, MAX_I32, MIN_U32, MAX_U32 = (_pick(c, u) for u in (False, True) for c in ("less", "greater"))
 
 
-def _three(function: OfTwo) -> Meaning:
+def three(function: OfTwo) -> Meaning:
+    """Return a choice among two as one among three."""
     return lambda m, a, b, c: function(m, function(m, a, b), c)
 
 
-def _median(low: OfTwo, high: OfTwo) -> Meaning:
+def median(low: OfTwo, high: OfTwo) -> Meaning:
+    """Return the middle one of three."""
     return lambda m, a, b, c: low(m, high(m, low(m, a, b), c), high(m, a, b))
 
 
-def _population(m: Any, x: Any) -> Any:
+def population(m: Any, x: Any) -> Any:
+    """How many bits are set."""
     x = x - (m.lshr(x, 1) & 0x55555555)
     x = (x & 0x33333333) + (m.lshr(x, 2) & 0x33333333)
     return m.lshr(((x + m.lshr(x, 4)) & 0x0F0F0F0F) * m.const(0x01010101, I32), 24)
@@ -152,7 +157,7 @@ def _lanes_below(half: int) -> Meaning:
         below = (m.const(1, I32) << (lane_id & 31)) - 1
         in_lower = m.unsigned_less(lane_id, 32)
         own = m.where(in_lower, below, all_ones) if half == 0 else m.where(in_lower, m.const(0, I32), below)
-        return _population(m, mask & own) + addend
+        return population(m, mask & own) + addend
 
     return meaning
 
@@ -227,7 +232,7 @@ def to_unsigned(m: Any, x: Any) -> Any:
     return m.trunc(m.where(wide < 0, m.const(0, I64), capped), I32)
 
 
-def _scale(m: Any, x: Any, exponent: Any) -> Any:
+def scaled_f32(m: Any, x: Any, exponent: Any) -> Any:
     """x times two to an exponent, rounded once: exact in f64, whose exponent is built from bits."""
     limited = MIN_I32(m, MAX_I32(m, exponent, m.const(-400, I32)), m.const(400, I32))
     power = m.bits((m.sext(limited, I64) + 1023) << 52, F64)
@@ -279,17 +284,17 @@ _VOP1: Final[Rows] = (
     ("v_cvt_f32_f16", 11, "f32: f16", widen_float),
     *((f"v_cvt_f32_ubyte{number}", 17 + number, "f32: i32", _byte_to_float(number)) for number in range(4)),
     ("v_trunc_f32", 28, "f32: f32", truncated),
-    ("v_ceil_f32", 29, "f32: f32", _ceiling),
+    ("v_ceil_f32", 29, "f32: f32", ceiling),
     ("v_floor_f32", 31, "f32: f32", floor),
     ("v_bfrev_b32", 44, "i32: i32", _reversed),
     ("v_ffbh_u32", 45, "i32: i32", _leading_zeros),
     ("v_ffbl_b32", 46, "i32: i32", _trailing_zeros),
     ("v_ffbh_i32", 47, "i32: i32", _leading_signs),
     ("v_rndne_f32", 30, "f32: f32", lambda m, x: m.rint(x)),
-    ("v_exp_f32", 32, "f32: f32", _op(arithmetic.exp2)),
-    ("v_log_f32", 33, "f32: f32", _op(arithmetic.log2)),
-    ("v_rcp_f32", 34, "f32: f32", _op(arithmetic.rcp)),
-    ("v_rcp_iflag_f32", 35, "f32: f32", _op(arithmetic.rcp)),
+    ("v_exp_f32", 32, "f32: f32", op_meaning(arithmetic.exp2)),
+    ("v_log_f32", 33, "f32: f32", op_meaning(arithmetic.log2)),
+    ("v_rcp_f32", 34, "f32: f32", op_meaning(arithmetic.rcp)),
+    ("v_rcp_iflag_f32", 35, "f32: f32", op_meaning(arithmetic.rcp)),
     ("v_sqrt_f32", 39, "f32: f32", lambda m, x: m.sqrt(x)),
     ("v_not_b32", 43, "i32: i32", lambda m, x: x ^ 0xFFFFFFFF),
     ("v_mov_b64", 56, "i64: i64", lambda m, x: x),
@@ -308,15 +313,15 @@ _VOP3: Final[Rows] = (
         "i32: i32 i32 i32",
         lambda m, a, b, n: m.trunc(m.lshr((m.zext(a, I64) << 32) | m.zext(b, I64), m.zext(n & 31, I64)), I32),
     ),
-    ("v_min3_f32", 464, "f32: f32 f32 f32", _three(min_f32)),
-    ("v_min3_i32", 465, "i32: i32 i32 i32", _three(MIN_I32)),
-    ("v_min3_u32", 466, "i32: i32 i32 i32", _three(MIN_U32)),
-    ("v_max3_f32", 467, "f32: f32 f32 f32", _three(max_f32)),
-    ("v_max3_i32", 468, "i32: i32 i32 i32", _three(MAX_I32)),
-    ("v_max3_u32", 469, "i32: i32 i32 i32", _three(MAX_U32)),
+    ("v_min3_f32", 464, "f32: f32 f32 f32", three(min_f32)),
+    ("v_min3_i32", 465, "i32: i32 i32 i32", three(MIN_I32)),
+    ("v_min3_u32", 466, "i32: i32 i32 i32", three(MIN_U32)),
+    ("v_max3_f32", 467, "f32: f32 f32 f32", three(max_f32)),
+    ("v_max3_i32", 468, "i32: i32 i32 i32", three(MAX_I32)),
+    ("v_max3_u32", 469, "i32: i32 i32 i32", three(MAX_U32)),
     ("v_med3_f32", 470, "f32: f32 f32 f32", _median_f32),
-    ("v_med3_i32", 471, "i32: i32 i32 i32", _median(MAX_I32, MIN_I32)),
-    ("v_med3_u32", 472, "i32: i32 i32 i32", _median(MAX_U32, MIN_U32)),
+    ("v_med3_i32", 471, "i32: i32 i32 i32", median(MAX_I32, MIN_I32)),
+    ("v_med3_u32", 472, "i32: i32 i32 i32", median(MAX_U32, MIN_U32)),
     ("v_mad_u64_u32", 488, "i64 mask: i32 i32 i64", _mad_u64),
     ("v_perm_b32", 493, "i32: i32 i32 i32", _permute),
     ("v_add_lshl_u32", 510, "i32: i32 i32 i32", lambda m, a, b, n: (a + b) << (n & 31)),
@@ -330,7 +335,7 @@ _VOP3: Final[Rows] = (
     ("v_mul_lo_u32", 645, "i32: i32 i32", lambda m, a, b: a * b),
     ("v_mul_hi_u32", 646, "i32: i32 i32", _high_product(signed=False)),
     ("v_mul_hi_i32", 647, "i32: i32 i32", _high_product(signed=True)),
-    ("v_ldexp_f32", 648, "f32: f32 i32", _scale),
+    ("v_ldexp_f32", 648, "f32: f32 i32", scaled_f32),
     ("v_mbcnt_lo_u32_b32", 652, "i32: i32 i32", _lanes_below(0)),
     ("v_mbcnt_hi_u32_b32", 653, "i32: i32 i32", _lanes_below(1)),
     ("v_lshlrev_b64", 655, "i64: i32 i64", lambda m, n, x: x << m.zext(n & 63, I64)),
@@ -384,33 +389,23 @@ def _less_or_greater(m: Any, a: Any, b: Any) -> Any:
     return m.where(a < b, m.const(1, I1), a > b)
 
 
-def float_compares(type_: str, base: int) -> None:
-    """Declare the comparisons of a float type, from an opcode of VOPC on."""
+def float_compares(type_: str, base: int, widen: Any = None) -> None:
+    """Declare the comparisons of a float type, from an opcode of VOPC on; `widen` makes what the algebra compares."""
     numbers = {"lt": 1, "eq": 2, "le": 3, "gt": 4, "lg": 5, "ge": 6, "o": 7, "u": 8}
     numbers |= {"nge": 9, "nlg": 10, "ngt": 11, "nle": 12, "neq": 13, "nlt": 14}
     named = {**ORDERS, "lg": _less_or_greater, "u": _either_nan, "o": _negated(_either_nan), "neq": _differ}
     named |= {f"n{name}": _negated(named[name]) for name in ("ge", "lg", "gt", "le", "lt")}
     for name, number in numbers.items():
-        lane(f"v_cmp_{name}_{type_}", "VOPC", base + number, f"mask: {type_} {type_}", named[name])
+        meaning = named[name] if widen is None else _widened(named[name], widen)
+        lane(f"v_cmp_{name}_{type_}", "VOPC", base + number, f"mask: {type_} {type_}", meaning)
 
 
-def _of_class(m: Any, x: Any, classes: Any) -> Any:
-    """Whether x is of a class whose bit is set: NaN signalling and quiet, then from -infinity up to infinity."""
-    bits = m.bits(x, I32)
-    exponent, fraction, negative = m.lshr(bits, 23) & 0xFF, bits & 0x7FFFFF, bits < 0
-    quiet = m.where((fraction & 0x400000).ne(0), m.const(1, I32), m.const(0, I32))
-    special = m.where(fraction.eq(0), m.where(negative, m.const(2, I32), m.const(9, I32)), quiet)
-    normal = m.where(negative, m.const(3, I32), m.const(8, I32))
-    denormal = m.where(negative, m.const(4, I32), m.const(7, I32))
-    zero = m.where(negative, m.const(5, I32), m.const(6, I32))
-    small = m.where(fraction.eq(0), zero, denormal)
-    which = m.where(exponent.eq(255), special, m.where(exponent.eq(0), small, normal))
-    return m.trunc(m.lshr(classes, which), I1)
+def _widened(meaning: OfTwo, widen: Any) -> OfTwo:
+    return lambda m, a, b: meaning(m, widen(m, a), widen(m, b))
 
 
 def _declare_compares() -> None:
     float_compares("f32", 0x40)
-    lane("v_cmp_class_f32", "VOPC", 0x10, "mask: f32 i32", _of_class)
     unsigned: dict[str, OfTwo] = {
         "lt": lambda m, a, b: m.unsigned_less(a, b),
         "gt": lambda m, a, b: m.unsigned_less(b, a),

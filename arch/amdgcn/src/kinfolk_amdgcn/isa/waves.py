@@ -84,7 +84,8 @@ class Waves:
     """Waves at one place in the code, all of one batch of workgroups.
 
     `v` [rows, waves, lanes] holds vector registers as bits, accumulation registers after the others; `f` are the same
-    as f32. `s` [waves, 128] holds scalar registers, `s64` the same as pairs. `live` is EXEC as a mask, `group` the
+    as f32. `s` [waves, 128] holds scalar registers, `s64` the same as pairs. `live` is EXEC as a mask, or of its lanes
+    those that an instruction writes (`live_before` is EXEC then too), `group` the
     workgroup of each wave in its batch and `number` the wave in its workgroup. `undefined` are the registers that
     in some wave nothing has written. Of all waves are `pending`, registers that accesses on their way will write, and
     these accesses in order: `vector_loads` to memory, `local_loads` to workgroup memory, with scalar loads. `states`
@@ -98,6 +99,7 @@ class Waves:
         "f",
         "group",
         "live",
+        "live_before",
         "local_loads",
         "matrix_results",
         "number",
@@ -145,7 +147,7 @@ class Waves:
 
     def exec_written(self) -> None:
         """Take the mask of live lanes from EXEC."""
-        self.live = self.lane_mask(EXEC)
+        self.live = self.live_before = self.lane_mask(EXEC)
         self.all_live = bool(self.live.all())
 
     def lane_mask(self, register: int) -> Array:
