@@ -64,15 +64,27 @@ STRUCTURES = [
 ]
 
 
+@functools.cache
 def served(arch: str, heads: int) -> tuple[Composition, Artifact]:
     return compose("mla", arch), compile_plan(dispatch(attrs.evolve(SMALL, num_heads=heads), arch))
+
+
+RUNNERS = runners_of(order_seeds=(0,))
+"""Shared, so that a kernel is prepared once however many scenarios it runs."""
+
+
+@functools.cache
+def right(arch: str, heads: int, scenario: str) -> bool:
+    """Return whether the kernel as it is passes a scenario: the control of every fault planted in it."""
+    composition, artifact = served(arch, heads)
+    return judged(composition, artifact, artifact.kernels[0].kernel, scenario).status == "pass"
 
 
 def judged(composition: Composition, artifact: Artifact, kernel: Kernel, scenario: str) -> ScenarioReport:
     planted = with_kernel(artifact, artifact.kernels[0].spec, kernel)
     request = artifact.plan.request
     (chosen,) = [each for each in composition.scenarios(request) if each.name == scenario]
-    return run_scenario(composition, planted, chosen, runners_of(order_seeds=(0,)))
+    return run_scenario(composition, planted, chosen, RUNNERS)
 
 
 @pytest.mark.parametrize(("arch", "heads", "kind"), STRUCTURES)
@@ -93,11 +105,11 @@ def other_schedules(spec: MlaWideSpec) -> list[MlaWideSpec]:
     return [spec, *(attrs.evolve(spec, **change) for change in changes)]
 
 
-def outputs(composition: Composition, artifact: Artifact, spec: MlaWideSpec) -> dict[str, bytes]:
-    """Run the kernel of a spec on the scenario with sequences of several lengths; return what it wrote, bit for bit."""
+def outputs(composition: Composition, artifact: Artifact, kernel: Kernel) -> dict[str, bytes]:
+    """Run a kernel on the scenario with sequences of several lengths; return what it wrote, bit for bit."""
     (ragged,) = [each for each in composition.scenarios(artifact.plan.request) if each.name == "ragged"]
     planned = attrs.evolve(artifact, plan=dispatch(ragged.request, artifact.plan.arch))
-    planted = with_kernel(planned, artifact.kernels[0].spec, composition.emit(spec))
+    planted = with_kernel(planned, artifact.kernels[0].spec, kernel)
     written = bind(planted, ragged.inputs(), executor=Simulator())()
     return {name: np.asarray(array).tobytes() for name, array in written.items()}
 
@@ -109,9 +121,9 @@ def test_one_set_of_units_in_five_schedules_gives_the_same_bits(arch: str, heads
     assert isinstance(spec, kind)
     specs = other_schedules(spec)
     assert len({each.identity() for each in specs}) == 5
-    texts = {str(composition.emit(each)) for each in specs}
-    assert len(texts) == 5
-    first, *others = [outputs(composition, artifact, each) for each in specs]
+    kernels = [composition.emit(each) for each in specs]
+    assert len({str(each) for each in kernels}) == 5
+    first, *others = [outputs(composition, artifact, each) for each in kernels]
     assert all(each == first for each in others)
 
 
@@ -156,7 +168,7 @@ def test_a_planted_fault_is_named_in_the_first_order_of_waves(
 ) -> None:
     composition, artifact = served(arch, heads)
     spec = artifact.plan.launches[0].spec
-    assert judged(composition, artifact, composition.emit(spec), "ragged").status == "pass"
+    assert right(arch, heads, "ragged")
     with monkeypatch.context() as patch:
         plant(patch)
         patch.setattr(slots, "check_passage", lambda *_: None)
@@ -215,7 +227,7 @@ def assert_told(
     """Whatever else shows: a kernel with a fault runs to its end and fails a scenario by a code, one without passes."""
     (scenario, code), (composition, artifact) = told, served(arch, heads)
     spec = artifact.plan.launches[0].spec
-    assert judged(composition, artifact, composition.emit(spec), scenario).status == "pass"
+    assert right(arch, heads, scenario)
     with patch.context() as within:
         plant(within)
         kernel = composition.emit(spec)
@@ -223,11 +235,12 @@ def assert_told(
     assert code in codes and codes.isdisjoint({"simulation", "bind"}), codes
 
 
-@pytest.mark.parametrize(("arch", "heads", "kind"), STRUCTURES)
+@pytest.mark.parametrize(("arch", "heads", "kind"), [STRUCTURES[0], STRUCTURES[-1]])
 @pytest.mark.parametrize(("plant", "scenario", "code"), WRONG)
 def test_a_wrong_result_fails_its_scenario_by_the_check_that_is_for_it(
     monkeypatch: pytest.MonkeyPatch, arch: str, heads: int, kind: type, plant: Any, scenario: str, code: str
 ) -> None:
+    """In each structure once: the faults are where it does not matter how tiles come."""
     assert_told(monkeypatch, arch, heads, plant, (scenario, code))
 
 
