@@ -168,14 +168,18 @@ class EntryPoint:
 class Executed:
     """What a launch of machine code ran: instructions of waves by name, those that work on lanes, matrix products.
 
-    `trace` is there where it was asked for: what a model of time can be asked about.
+    `read_bytes` and `written_bytes` are what lanes asked memory for, whatever caches had of it. `trace` is there where
+    it was asked for: what a model of time can be asked about.
     """
 
+    symbol: str = ""
     instructions: int
     lane_operations: int
     products: int
     seconds: float
     by_name: Mapping[str, int]
+    read_bytes: int = 0
+    written_bytes: int = 0
     trace: LaunchTrace | None = None
 
 

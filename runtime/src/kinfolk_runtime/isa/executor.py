@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import attrs
+
 from kinfolk.errors import BindError
 from kinfolk.machine import LaunchShape
 from kinfolk_runtime.isa.arguments import check_shape, given_arguments
@@ -110,7 +112,8 @@ class MachineExecutor:
 
     def _run_in(self, memory: LaunchMemory, kernel: Executable, shape: LaunchShape) -> Executed:
         memory.load(kernel.image)
-        executed = kernel.run(shape, memory.arguments, memory.image, memory, traced=self._traced)
+        ran = kernel.run(shape, memory.arguments, memory.image, memory, traced=self._traced)
+        executed = attrs.evolve(ran, read_bytes=memory.read_bytes, written_bytes=memory.written_bytes)
         self.executed.append(executed)
         return executed
 

@@ -35,7 +35,7 @@ OBJECT_ALIGNMENT: Final = 256
 class LaunchMemory:
     """The buffers of a launch, its argument block at `arguments`, and the code object where one is loaded.
 
-    Where buffers lie is drawn from a seed.
+    Where buffers lie is drawn from a seed. `read_bytes` and `written_bytes` count what was asked of buffers.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class LaunchMemory:
     def _start(self, seed: int) -> None:
         self._space = AddressSpace(seed)
         self._image = np.zeros(0, np.uint8)
+        self.read_bytes = self.written_bytes = 0
         self.arguments = (BLOCK_SLOT << SLOT_BITS) + BLOCK_ALIGNMENT
         self.image = (IMAGE_SLOT << SLOT_BITS) + IMAGE_ALIGNMENT
 
@@ -140,6 +141,7 @@ class LaunchMemory:
             half = unit // 2
             low, high = self._read_slot(addresses, slot, half), self._read_slot(addresses + np.uint64(half), slot, half)
             return low.astype(f"u{unit}") | high.astype(f"u{unit}") << np.uint8(8 * half)
+        self.read_bytes += unit * addresses.size
         try:
             return storage.read(offsets, np.dtype(f"u{unit}"))
         except Unavailable as missing:
@@ -157,6 +159,7 @@ class LaunchMemory:
             self._write_slot(addresses, slot, values.astype(f"u{half}"))
             self._write_slot(addresses + np.uint64(half), slot, (values >> np.uint8(8 * half)).astype(f"u{half}"))
             return
+        self.written_bytes += unit * addresses.size
         try:
             storage.write(offsets, values)
         except Unavailable as missing:

@@ -63,6 +63,7 @@ class MachineKernel:
         launch.run()
         counts = launch.counts
         return Executed(
+            symbol=self.program.kernel.symbol,
             instructions=counts.instructions,
             lane_operations=counts.lane_operations,
             products=counts.products,
