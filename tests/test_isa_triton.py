@@ -62,7 +62,7 @@ REFERENCES: dict[str, tuple[Callable[[Arrays], Arrays], float]] = {
     "attention_64": (lambda given: attention(given, True), 2**-7),
     "attention_128": (lambda given: attention(given, False), 2**-7),
 }
-"""By name: the outputs in fp64, and how far they may lie apart over the largest: roundings of type and intermediates."""
+"""By name: the outputs in fp64, and how far they may lie apart over the largest: roundings of type and parts."""
 
 
 def problem_of(name: str) -> tuple[Problem, str, str]:

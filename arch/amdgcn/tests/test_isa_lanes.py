@@ -439,6 +439,13 @@ def test_a_matrix_result_is_touched_after_its_wait_states_and_added_to_at_once()
                 check_matrix_results(w, step_of(vop1(1, 40, 256 + 17)), 3)
         else:
             check_matrix_results(w, step_of(vop1(1, 40, 256 + 17)), 3)
+    for states in (18, 19):  # LLVM looks no further back, though it asks for 20 where it looks
+        w.matrix_results, w.states = [(product.writes, 0, 20)], states
+        if states < 19:
+            with pytest.raises(Stop, match="after 18 wait states, 20 are needed"):
+                check_matrix_results(w, step_of(vop1(1, 40, 256 + 17)), 4)
+        else:
+            check_matrix_results(w, step_of(vop1(1, 40, 256 + 17)), 4)
     w.matrix_results, w.states = [(product.writes, 0, 7)], 0
     check_matrix_results(w, product, 3)
     with pytest.raises(Stop, match="after 0 wait states"):
