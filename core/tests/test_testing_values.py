@@ -3,10 +3,11 @@
 import attrs
 import pytest
 
-from kinfolk.expr import fact, field
+from kinfolk.expr import all_of, eq, fact, field, select
 from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, OneOf, Optional, TupleOf
 from kinfolk.testing.values import (
     annotated,
+    equalled,
     held,
     kind_of,
     numbers_in,
@@ -80,3 +81,14 @@ def test_a_condition_that_leaves_64_bits_does_not_hold():
     condition = field("count") * 2**62 >= 0
     assert held(condition, {"count": 1}, MACHINE)
     assert not held(condition, {"count": 4}, MACHINE)
+
+
+def test_an_equality_with_other_fields_says_what_a_field_would_have_to_be():
+    """Wherever it stands in a condition, on either side; not with itself, with constants, or where it has no value."""
+    whole = select(field("flag"), eq(field("count"), field("rows") * 3), True)
+    assert list(equalled([whole], "count", {"flag": True, "rows": 7, "count": 1}, {})) == [21]
+    assert list(equalled([eq(field("rows") * 3, field("count"))], "count", {"rows": 2}, {})) == [6]
+    others = all_of(
+        eq(field("count"), 5), eq(field("count"), field("count") + 1), eq(field("count"), field("rows") * 4)
+    )
+    assert list(equalled([others], "count", {"rows": 2**62, "count": 1}, {})) == []

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kinfolk.ir.ops import control, lanes, vector
+from kinfolk.ir.ops import lanes, vector
 from kinfolk.ir.types import F32
+from kinfolk.tile.fused_softmax import FusedSoftmax
 from kinfolk.tile.softmax import LOWEST, OnlineSoftmax, RowState, mask_scores, scale_accumulators
+from kinfolk.tile.state import branch
 
 RANDOM = np.random.default_rng(11)
 SLOTS = 4
@@ -15,7 +17,17 @@ MASKS = (1, 2)  # a row lies in four lanes: 16 rows of 16 scores a tile
 LARGEST = float(np.finfo(np.float32).max)
 
 
-def attended(evaluate, per_lane_input, tiles, values, scale, *, threshold=8.0, kind=OnlineSoftmax):
+@pytest.fixture(params=[OnlineSoftmax, FusedSoftmax], ids=lambda kind: kind.__name__)
+def attend(request, evaluate, per_lane_input):
+    """Attend with one kind of softmax, or a faulty one."""
+
+    def run(tiles, values, scale, *, kind=None, **options):
+        return attended(evaluate, per_lane_input, tiles, values, scale, kind=kind or request.param, **options)
+
+    return run
+
+
+def attended(evaluate, per_lane_input, tiles, values, scale, *, kind, threshold=8.0):
     """Return (sum of weight * value / total weight, lse, maximum, number of raises) per lane.
 
     `tiles` and `values` are [tiles, lanes, slots]; a value meets the score in its slot.
@@ -23,7 +35,7 @@ def attended(evaluate, per_lane_input, tiles, values, scale, *, threshold=8.0, k
 
     def body(given_scale, *given):
         softmax = kind.of(given_scale, MASKS, threshold)
-        state, total = RowState.start(), [given[-1] * 0.0]
+        state, total = softmax.start(), [given[-1] * 0.0]
         raises = lanes.lane_id() & 0
         for scores_of, values_of in zip(given[: len(tiles)], given[len(tiles) :], strict=True):
             scores = [vector.extract(scores_of, index=index) for index in range(SLOTS)]
@@ -32,13 +44,13 @@ def attended(evaluate, per_lane_input, tiles, values, scale, *, threshold=8.0, k
             raised, factor = softmax.raise_maximum(state, largest)
 
             def correct(raised=raised, factor=factor, total=total[0], raises=raises):
-                return [raised.maximum, raised.total, *scale_accumulators([total], factor), raises + 1]
+                return raised, scale_accumulators([total], factor), raises + 1
 
             def keep(state=state, total=total[0], raises=raises):
-                return [state.maximum, state.total, total, raises]
+                return state, [total], raises
 
-            maximum, weight, total[0], raises = control.if_else(needed, correct, keep)
-            state, weights = softmax.weights(RowState(maximum, weight), scores)
+            state, total, raises = branch(needed, correct, keep)
+            state, weights = softmax.weights(state, scores)
             total[0] = total[0] + vector.pack(*weights) * values_of
         inverse, lse = softmax.finish(state)
         return [total[0] * vector.splat(inverse, count=SLOTS), lse, state.maximum, raises]
@@ -71,13 +83,13 @@ def drawn(count=3, spread=4.0):
     return tiles, RANDOM.normal(0.0, 1.0, (count, 64, SLOTS)).astype(np.float32)
 
 
-def check(evaluate, per_lane_input, tiles, values, scale, **options):
+def check(attend, tiles, values, scale, **options):
     """Hold the sums and LSE against fp64.
 
     A score's rounding and the declared exp2 (1.2e-7) leave a weight within (|exponent| + 4) * 2^-23 of itself;
     exponents below -150 weigh nothing, so 160 * 2^-23 bounds all, and 2^-23 * 16 * tiles the sums.
     """
-    sums, lse, maximum, raises = attended(evaluate, per_lane_input, tiles, values, scale, **options)
+    sums, lse, maximum, raises = attend(tiles, values, scale, **options)
     expected, expected_lse = reference(tiles, values, scale)
     bound = (160 + 16 * len(tiles)) * 2.0**-23
     assert np.all(np.abs(sums - expected) <= bound * np.abs(np.asarray(values, np.float64)).max())
@@ -89,44 +101,44 @@ def check(evaluate, per_lane_input, tiles, values, scale, **options):
 
 @pytest.mark.parametrize("scale", [1.0, 0.0721687836, 3.0])
 @pytest.mark.parametrize("spread", [0.5, 4.0, 40.0])
-def test_tiles_give_the_softmax_of_the_whole_row(evaluate, per_lane_input, scale, spread):
+def test_tiles_give_the_softmax_of_the_whole_row(attend, scale, spread):
     tiles, values = drawn(spread=spread)
-    check(evaluate, per_lane_input, tiles, values, scale)
+    check(attend, tiles, values, scale)
 
 
-def test_the_maximum_is_raised_only_past_the_threshold(evaluate, per_lane_input):
+def test_the_maximum_is_raised_only_past_the_threshold(attend):
     """In log2 units: one row climbs by 7.9 and is left alone, one by 8.1 and is not; both sums are right."""
     tiles, values = np.zeros((2, 64, SLOTS), np.float32), drawn(2)[1]
     step = np.log(2.0)
     tiles[1, :4] = 7.9 * step
     tiles[1, 4:8] = 8.1 * step
-    maximum, raises = check(evaluate, per_lane_input, tiles, values, 1.0)
+    maximum, raises = check(attend, tiles, values, 1.0)
     assert raises.tolist() == [1, 2, *[1] * 14]
     assert maximum[0] == 0.0
     assert maximum[1] == tiles[1, 4, 0]
 
 
-def test_a_threshold_of_nothing_raises_every_time(evaluate, per_lane_input):
+def test_a_threshold_of_nothing_raises_every_time(attend):
     tiles, values = np.zeros((2, 64, SLOTS), np.float32), drawn(2)[1]
     tiles[1] = 0.001
-    maximum, raises = check(evaluate, per_lane_input, tiles, values, 1.0, threshold=0.0)
+    maximum, raises = check(attend, tiles, values, 1.0, threshold=0.0)
     assert set(raises) == {2}
     assert set(maximum) == {tiles[1, 0, 0]}
 
 
-def test_a_spike_after_weights_were_added_scales_them_down(evaluate, per_lane_input):
+def test_a_spike_after_weights_were_added_scales_them_down(attend):
     tiles, values = drawn(3, 1.0)
     tiles[2, ::4, 1] = 30.0
-    check(evaluate, per_lane_input, tiles, values, 1.0)
+    check(attend, tiles, values, 1.0)
 
 
-def test_a_row_without_a_score_is_zero_and_minus_infinity(evaluate, per_lane_input):
+def test_a_row_without_a_score_is_zero_and_minus_infinity(attend):
     tiles, values = drawn(2)
     tiles[:, :4] = -np.inf
     tiles[0, 4:8] = -np.inf  # a masked tile before scores
     tiles[1, 8:12] = -np.inf  # and after
-    maximum, raises = check(evaluate, per_lane_input, tiles, values, 1.0)
-    sums, lse, _, _ = attended(evaluate, per_lane_input, tiles, values, 1.0)
+    maximum, raises = check(attend, tiles, values, 1.0)
+    sums, lse, _, _ = attend(tiles, values, 1.0)
     assert (sums[0], lse[0], raises[0]) == (0.0, -np.inf, 0)
     assert maximum[0] == np.float32(LOWEST)
 
@@ -135,11 +147,11 @@ def test_a_row_without_a_score_is_zero_and_minus_infinity(evaluate, per_lane_inp
 @pytest.mark.parametrize(
     "scores", [(LARGEST, LARGEST), (-LARGEST, -LARGEST), (-LARGEST, LARGEST), (LARGEST, -LARGEST), (-LARGEST, -np.inf)]
 )
-def test_any_finite_score_is_a_score(evaluate, per_lane_input, scores, scale):
+def test_any_finite_score_is_a_score(attend, scores, scale):
     tiles, values = drawn(2)
     tiles[0], tiles[1] = scores
     tiles[1, :, 1:] = -np.inf
-    check(evaluate, per_lane_input, tiles, values, scale)
+    check(attend, tiles, values, scale)
 
 
 class Forgetful(OnlineSoftmax):
@@ -150,12 +162,12 @@ class Forgetful(OnlineSoftmax):
         return RowState(raised.maximum, state.total), factor
 
 
-def test_the_check_sees_a_missing_rescale(evaluate, per_lane_input):
+def test_the_check_sees_a_missing_rescale(attend):
     tiles, values = drawn(2, 1.0)
     tiles[1] += 10.0
-    check(evaluate, per_lane_input, tiles, values, 1.0)
+    check(attend, tiles, values, 1.0)
     with pytest.raises(AssertionError):
-        check(evaluate, per_lane_input, tiles, values, 1.0, kind=Forgetful)
+        check(attend, tiles, values, 1.0, kind=Forgetful)
 
 
 @pytest.mark.parametrize("valid", [0, 1, 63, 64, 100])

@@ -19,7 +19,7 @@ from kinfolk.record import fields_of
 from kinfolk.refusal import Limit
 from kinfolk.request import Request, launch_names
 from kinfolk.spec import Spec
-from kinfolk.testing.values import held, inner, numbers_in, pool
+from kinfolk.testing.values import equalled, held, inner, numbers_in, pool, takes
 
 Fields = dict[str, Any]
 ATTEMPTS: Final = 60
@@ -296,6 +296,8 @@ class Requests:
         arch = self.composition.arch
         values = [value for value in self.pools[name] if not small or _modest(value)] or self.pools[name]
         concerned = [each for each in conditions if name in _read_by(each)]
+        wanted = equalled(concerned, name, fields, arch)
+        values = [*values, *(value for value in wanted if takes(self.kind, self.fields[name], value))]
         scored = [(sum(not held(each, {**fields, name: value}, arch) for each in concerned), value) for value in values]
         least = min(score for score, _ in scored)
         return chance.choice([value for score, value in scored if score == least])

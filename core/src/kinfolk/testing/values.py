@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import math
 import re
@@ -13,6 +14,7 @@ import attrs
 import numpy as np
 
 from kinfolk.expr import I64_MAX, I64_MIN, Expr, ExprError, Scope
+from kinfolk.expr.condition import Eq
 from kinfolk.expr.condition import OneOf as OneOfNode
 from kinfolk.expr.node import Const, Field
 from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, OneOf, Optional, TupleOf
@@ -139,6 +141,17 @@ def numbers_in(conditions: Iterable[Expr], name: str, arch: object) -> Iterator[
                     yield part.value_in(Scope(arch=arch)) if not isinstance(part, Const) else part.value
                 except ExprError:
                     continue
+
+
+def equalled(conditions: Iterable[Expr], name: str, fields: Mapping[str, Any], arch: object) -> Iterator[Any]:
+    """Yield what a field would have to be for each equality with an expression over other fields."""
+    scope = Scope(request=SimpleNamespace(**fields), arch=arch)
+    for part in (part for condition in conditions for part in walked(condition) if isinstance(part, Eq)):
+        for own, other in ((part.left, part.right), (part.right, part.left)):
+            read = [leaf.name for leaf in other.leaves() if isinstance(leaf, Field)]
+            if own == Field(name) and read and name not in read:
+                with contextlib.suppress(ExprError):
+                    yield other.value_in(scope)
 
 
 def walked(expr: Expr) -> Iterator[Expr]:

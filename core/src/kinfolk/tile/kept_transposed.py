@@ -102,17 +102,26 @@ class KeptTransposed:
         """How many fragments the columns make."""
         return self.columns // self.atom.m
 
-    def source(self) -> Value:
-        """Return the element index of this thread's first block among the source rows."""
-        return lane_index(self.sources[0], lanes.thread_id())
+    def source(self, pitch: Value | None = None) -> Value:
+        """Return the element index of this thread's first block among the source rows: contiguous ones, or `pitch`
+        elements (i32) apart.
+        """
+        if pitch is None:
+            return lane_index(self.sources[0], lanes.thread_id())
+        rows, columns = np.divmod(self.sources[0], self.columns)
+        return lane_index(rows, lanes.thread_id()) * pitch + lane_index(columns, lanes.thread_id())
 
     def target(self) -> Value:
         """Return the element index of this thread's first block in a tile."""
         return lane_index(self.targets[0], lanes.thread_id())
 
-    def load(self, view: Value, source: Value, piece: int, row: int) -> Value:
-        """Issue the load of one row of a block."""
+    def load(self, view: Value, source: Value, piece: int, row: int, pitch: Value | None = None) -> Value:
+        """Issue the load of one row of a block; `pitch` as for `source`."""
         place = _apart(self.sources, piece) + row * self.columns
+        if pitch is not None and place:
+            below, column = divmod(place, self.columns)
+            source = source + pitch * below if below else source
+            return memory.view_load(view, source + column if column else source, count=self.width)
         return memory.view_load(view, source + place if place else source, count=self.width)
 
     def columns_of(self, rows: Sequence[Value]) -> list[Value]:

@@ -9,6 +9,7 @@ exceed 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import attrs
 
@@ -53,12 +54,18 @@ class OnlineSoftmax:
     unit: Value | None = None
 
     @classmethod
-    def of(
-        cls, scale: Value, masks: tuple[int, ...], threshold: float = 8.0, unit: Value | None = None
-    ) -> OnlineSoftmax:
+    def of(cls, scale: Value, masks: tuple[int, ...], threshold: float = 8.0, unit: Value | None = None) -> Self:
         """Return the softmax for a scale, and a unit of keys and values, known at launch."""
         whole = scale if unit is None else scale * unit
         return cls(scale, whole * LOG2_E, masks, threshold, unit)
+
+    def start(self) -> RowState:
+        """The state before the first score."""
+        return RowState.start()
+
+    def weight(self, state: RowState, score: Value) -> Value:
+        """Return the weight of a score."""
+        return arithmetic.exp2((score - state.maximum) * self.scale_log2)
 
     def tile_maximum(self, scores: Sequence[Value]) -> Value:
         """Return the largest raw score of the tile's row; -inf where all are masked. No score is NaN."""
@@ -79,8 +86,8 @@ class OnlineSoftmax:
 
     def weights(self, state: RowState, scores: Sequence[Value]) -> tuple[RowState, list[Value]]:
         """Return the weights of a tile's scores, and the state with them added."""
-        weights = [arithmetic.exp2((score - state.maximum) * self.scale_log2) for score in scores]
-        return RowState(state.maximum, state.total + in_lane(weights, arithmetic.fadd)), weights
+        weights = [self.weight(state, score) for score in scores]
+        return attrs.evolve(state, total=state.total + in_lane(weights, arithmetic.fadd)), weights
 
     def total(self, state: RowState) -> Value:
         """Return the row's total weight under its maximum, the same in each of its lanes."""

@@ -17,7 +17,8 @@ from kinfolk.tile.workgroup_tile import WorkgroupTile
 
 @attrs.frozen(eq=False)
 class Staging:
-    """How a workgroup carries rows of `columns` elements, contiguous in global memory, to `first_column` on of a tile.
+    """How a workgroup carries rows of `columns` elements, contiguous in global memory or some pitch apart, to
+    `first_column` on of a tile.
 
     Each thread takes `pieces` vectors of `width`; the vectors of a wave are neighbours, so that loads are coalesced,
     and at once they are whole rows or an even part of one, so that a thread's pieces lie known rows and columns apart.
@@ -64,6 +65,10 @@ class Staging:
         """Return the element index of a thread's first vector among the rows in global memory."""
         return wave * (self.pieces * self.wave_size * self.width) + lane * self.width
 
+    def source_in(self, source: Value, pitch: Value) -> Value:
+        """Return where the vector at `source` lies among rows that are `pitch` elements (i32) apart."""
+        return source // self.columns * pitch + source % self.columns
+
     def target(self, source: Value) -> Value:
         """Return the element index in the tile of the vector at `source`."""
         return source // self.columns * self.tile.pitch + source % self.columns
@@ -72,10 +77,14 @@ class Staging:
         """Issue this thread's loads from a view of the rows."""
         return [self.load_piece(view, source, piece) for piece in range(self.pieces)]
 
-    def load_piece(self, view: Value, source: Value, piece: int) -> Value:
-        """Issue the load of one of this thread's vectors."""
-        step = self.wave_size * self.width
-        return memory.view_load(view, source + piece * step if piece else source, count=self.width)
+    def load_piece(self, view: Value, source: Value, piece: int, pitch: Value | None = None) -> Value:
+        """Issue the load of one of this thread's vectors; with `pitch`, `source` is as `source_in` says."""
+        step = piece * self.wave_size * self.width
+        if pitch is not None and piece:
+            row, column = divmod(step, self.columns)
+            source = source + pitch * row if row else source
+            return memory.view_load(view, source + column if column else source, count=self.width)
+        return memory.view_load(view, source + step if piece else source, count=self.width)
 
     def store(self, target: Value, pieces: Sequence[Value]) -> None:
         """Write this thread's vectors to the tile."""

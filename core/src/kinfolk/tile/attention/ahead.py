@@ -7,6 +7,7 @@ workgroup memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Many
 from typing import Generic, Protocol, TypeVar
 
@@ -101,7 +102,9 @@ class State(Generic[Place]):
 
 @attrs.frozen(eq=False)
 class ScoresAhead(Generic[Place]):
-    """The stages of the loop and the values they share; `query` is a lane's query as operands B."""
+    """The stages of the loop and the values they share; `query` is a lane's query as operands B. `bend` makes scores of
+    products, where they are more than that.
+    """
 
     schedule: Schedule
     feed: Feed[Place]
@@ -110,6 +113,7 @@ class ScoresAhead(Generic[Place]):
     softmax: OnlineSoftmax
     mask: Mask
     query: Many[Value]
+    bend: Callable[[list[Value]], list[Value]] | None = None
 
     def walked(self, whole: Value, count: Value) -> State[Place]:
         """Form the first scores, walk tiles 0 to `count`, and return the last state. The first `whole` tiles have no
@@ -141,9 +145,9 @@ class ScoresAhead(Generic[Place]):
             Round(sections=[self._score_section(key_slots.begin, total)]).lay_out()
             second = key_slots.at(1 % key_slots.count)
             do(feed.key_stores(second, coming))
-        masked = self.mask.first(total, asked)
+        masked = self.mask.first(self._bent(total), asked)
         maximum = self.softmax.tile_maximum(self.scores.elements(masked))
-        row, _ = self.softmax.raise_maximum(RowState.start(), maximum)
+        row, _ = self.softmax.raise_maximum(self.softmax.start(), maximum)
         nothing = constant(0.0, VectorType(F32, self.scores.frame.atom.shape.c.slots))
         reads = [value for read in first_reads(self._key_stream(second)) for value in read]
         output = [nothing] * self.values.fragments
@@ -188,6 +192,7 @@ class ScoresAhead(Generic[Place]):
         ).lay_out()
         if schedule.key_slots == 1:
             control.barrier()
+        scores = self._bent(scores)
         if masked:
             scores = self.mask.following(scores, asked, tile)
         output, largest, places = list(state.output), list[Value](), list[Place]()
@@ -209,10 +214,13 @@ class ScoresAhead(Generic[Place]):
             following=self._key_stream(keys.ahead(1), 1),
             meeting=Meeting(rotation=meeting_of(schedule), units_after=schedule.units_after_barrier),
         ).lay_out()
-        row, output = self._corrected(RowState(state.row.maximum, total[0]), output, largest[0])
+        row, output = self._corrected(attrs.evolve(state.row, total=total[0]), output, largest[0])
         return State(
             keys.ahead(1), values.ahead(1), places[0], [value for read in reads for value in read], scores, row, output
         )
+
+    def _bent(self, products: list[Value]) -> list[Value]:
+        return products if self.bend is None else self.bend(products)
 
     def _key_stream(self, slot: Value, tile: int = 0) -> Stream:
         return Stream(read=self.scores.reads(slot), ahead=self.schedule.key_read_ahead, tile=tile)

@@ -148,7 +148,7 @@ class TileScores:
         def exponentials(first: int) -> Job:
             def job() -> None:
                 for score in elements[first : first + 2]:
-                    formed.append(arithmetic.exp2((score - row.maximum) * self.softmax.scale_log2))
+                    formed.append(self.softmax.weight(row, score))
 
             return job
 

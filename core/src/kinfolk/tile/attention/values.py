@@ -5,6 +5,7 @@ Where the arch reads transposed, rows lie there as in global memory; elsewhere t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Many
 from typing import Protocol
 
@@ -27,6 +28,10 @@ STAGED, READ = "staged", "read"
 """The alias scopes: what is being staged is never what is being read."""
 
 
+Rows = Value | Callable[[], Value]
+"""A view of rows in global memory, or what makes it when the first job needs it."""
+
+
 class Values(Protocol):
     """A ring of value tiles; a unit is one read and its matrix operations, keys going by slower than columns."""
 
@@ -39,8 +44,10 @@ class Values(Protocol):
         """How many atoms lie side by side in the columns: accumulators of the product."""
         ...
 
-    def loads(self, view: Value, first: Value, loaded: list[Value]) -> list[Job]:
-        """Return the jobs that issue this thread's loads of the tile whose first element is `first`."""
+    def loads(self, view: Rows, first: Value | None, loaded: list[Value]) -> list[Job]:
+        """Return the jobs that issue this thread's loads of the tile whose first element is `first`: that of the view
+        where it is None.
+        """
         ...
 
     def stores(self, slot: Value, loaded: Many[Value]) -> list[Job]:
@@ -60,13 +67,35 @@ class Values(Protocol):
         ...
 
 
-def values_of(frame: Frame, steps: Many[Step], *, tile_keys: int, columns: int, slots: int) -> Values:
+@attrs.frozen(eq=False)
+class Strided:
+    """Rows `pitch` elements apart of which the first begins at `column` (i32): those of one head of several."""
+
+    pitch: Value
+    column: Value
+
+
+def values_of(
+    frame: Frame, steps: Many[Step], *, tile_keys: int, columns: int, slots: int, rows: Strided | None = None
+) -> Values:
     """Reserve workgroup memory for `slots` tiles, kept as the arch reads them best; `steps` are what the keys of a tile
-    are as operands B.
+    are as operands B. In global memory rows are contiguous, or as `rows` says.
     """
     if op_in_role("transpose_read_16") is not None:
-        return RowValues.of(frame, steps, tile_keys=tile_keys, columns=columns, slots=slots)
-    return TransposedValues.of(frame, steps, columns=columns, slots=slots)
+        return RowValues.of(frame, steps, tile_keys=tile_keys, columns=columns, slots=slots, rows=rows)
+    return TransposedValues.of(frame, steps, columns=columns, slots=slots, rows=rows)
+
+
+def made(rows: Rows) -> Callable[[], Value]:
+    """Return what gives a view of rows, made once."""
+    views: list[Value] = []
+
+    def view() -> Value:
+        if not views:
+            views.append(rows if isinstance(rows, Value) else rows())
+        return views[0]
+
+    return view
 
 
 @attrs.frozen(eq=False)
@@ -81,9 +110,12 @@ class RowValues:
     target: Value
     operand: TransposedOperand
     address: Value
+    rows: Strided | None
 
     @classmethod
-    def of(cls, frame: Frame, steps: Many[Step], *, tile_keys: int, columns: int, slots: int) -> RowValues:
+    def of(
+        cls, frame: Frame, steps: Many[Step], *, tile_keys: int, columns: int, slots: int, rows: Strided | None
+    ) -> RowValues:
         """Reserve the ring; every step's keys lie in the tile like the first one's, further down."""
         for step in steps:
             assert (step.rows - steps[0].rows == step.rows[0] - steps[0].rows[0]).all()
@@ -106,7 +138,9 @@ class RowValues:
         side_by_side = columns // frame.atom.shape.m
         operand = TransposedOperand.of(tile, frame.atom.shape, rows=steps[0].rows, side_by_side=side_by_side)
         ring = Slots(begin=constant(0, I32), count=slots, elements=tile_keys * tile.pitch)
-        return cls(frame, steps, ring, staging, source, staging.target(source), operand, operand.address())
+        target = staging.target(source)
+        begin = source if rows is None else staging.source_in(source, rows.pitch) + rows.column
+        return cls(frame, steps, ring, staging, begin, target, operand, operand.address(), rows)
 
     @property
     def fragments(self) -> int:
@@ -122,11 +156,12 @@ class RowValues:
         """How many units the product of a tile has."""
         return self._reads * len(self.steps)
 
-    def loads(self, view: Value, first: Value, loaded: list[Value]) -> list[Job]:
+    def loads(self, view: Rows, first: Value | None, loaded: list[Value]) -> list[Job]:
         """As `Values` says."""
+        rows, pitch = made(view), None if self.rows is None else self.rows.pitch
 
         def load(piece: int) -> Job:
-            return lambda: loaded.append(self.staging.load_piece(view, self.source + first, piece))
+            return lambda: loaded.append(self.staging.load_piece(rows(), _moved(self.source, first), piece, pitch))
 
         return [load(piece) for piece in range(self.staging.pieces)]
 
@@ -177,9 +212,10 @@ class TransposedValues:
     source: Value
     target: Value
     address: Value
+    rows: Strided | None
 
     @classmethod
-    def of(cls, frame: Frame, steps: Many[Step], *, columns: int, slots: int) -> TransposedValues:
+    def of(cls, frame: Frame, steps: Many[Step], *, columns: int, slots: int, rows: Strided | None) -> TransposedValues:
         """Reserve the ring."""
         kept = KeptTransposed.of(
             frame.element,
@@ -192,7 +228,8 @@ class TransposedValues:
             padding=frame.padding,
         )
         ring = Slots(begin=constant(0, I32), count=slots, elements=kept.elements)
-        return cls(frame, ring, kept, kept.source(), kept.target(), kept.address())
+        begin = kept.source() if rows is None else kept.source(rows.pitch) + rows.column
+        return cls(frame, ring, kept, begin, kept.target(), kept.address(), rows)
 
     @property
     def units(self) -> int:
@@ -204,11 +241,12 @@ class TransposedValues:
         """As `Values` says."""
         return self.kept.fragments
 
-    def loads(self, view: Value, first: Value, loaded: list[Value]) -> list[Job]:
+    def loads(self, view: Rows, first: Value | None, loaded: list[Value]) -> list[Job]:
         """As `Values` says."""
+        rows, pitch = made(view), None if self.rows is None else self.rows.pitch
 
         def load(piece: int, row: int) -> Job:
-            return lambda: loaded.append(self.kept.load(view, self.source + first, piece, row))
+            return lambda: loaded.append(self.kept.load(rows(), _moved(self.source, first), piece, row, pitch))
 
         return [load(piece, row) for piece in range(self.kept.pieces) for row in range(self.kept.width)]
 
@@ -256,3 +294,7 @@ class TransposedValues:
     def columns_of_result(self) -> ColumnOrder:
         """As `Values` says."""
         return self.kept.columns_of_result()
+
+
+def _moved(source: Value, first: Value | None) -> Value:
+    return source if first is None else source + first

@@ -7,11 +7,12 @@ from typing import Final
 
 import attrs
 
+from kinfolk.budget import budget_limits
 from kinfolk.candidate import Candidate
 from kinfolk.expr import all_of, ceil_div, eq, fact, field, not_
 from kinfolk.refusal import Limit
 from kinfolk_mla.absorbed.spec import MlaAbsorbSpec, MlaProjectSpec, MlaTokensSpec
-from kinfolk_mla.decode.limits import ROPE_WIDTH, budget_limits, single
+from kinfolk_mla.decode.limits import ROPE_WIDTH, single
 from kinfolk_mla.prefill.limits import HEAD_WIDTH, weights_limits
 
 CODE: Final = "mla.absorbed"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kinfolk.expr import Expr, all_of, any_of, ceil_div, const, eq, fact, field, maximum, minimum, ne, select
+from kinfolk.budget import budget_limits
+from kinfolk.expr import Expr, all_of, any_of, const, eq, fact, field, maximum, minimum, ne, select
 from kinfolk.fields import listing
 from kinfolk.ir.types import SCALARS
 from kinfolk.matrix import atom_fact
@@ -297,29 +298,3 @@ def resource_limits(spec: MlaDecodeSpec) -> tuple[Limit, ...]:
     """Return what a compiled kernel of a spec must meet, in the figures an arch may declare."""
     remedy = "Park more reads of the query, read less far ahead, or budget for fewer workgroups."
     return budget_limits("mla.decode", spec.workgroups_per_cu, spec.waves, remedy)
-
-
-def budget_limits(code: str, workgroups_per_cu: int, waves: int, remedy: str) -> tuple[Limit, ...]:
-    """Return the limits of registers and occupancy.
-
-    A wave has its share of the registers of a SIMD, on which the waves of all workgroups are spread evenly.
-    """
-    waves_per_simd = ceil_div(workgroups_per_cu * waves, fact("simds_per_cu"))
-    return (
-        Limit(
-            f"{code}.resources.vgpr",
-            "cannot",
-            "vgpr",
-            field("vgpr") + field("agpr") <= fact("vgprs_per_simd") // waves_per_simd,
-            because=f"{workgroups_per_cu} workgroups of {waves} waves share the registers of a compute unit",
-            remedy=remedy,
-        ),
-        Limit(
-            f"{code}.resources.workgroups_per_cu",
-            "cannot",
-            "workgroups_per_cu",
-            field("workgroups_per_cu") >= workgroups_per_cu,
-            because="the schedule counts on that many workgroups to hide each other's waits",
-            remedy=remedy,
-        ),
-    )

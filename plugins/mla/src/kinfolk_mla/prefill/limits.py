@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from kinfolk.budget import budget_limits
 from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, ne, not_
 from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
@@ -18,7 +19,6 @@ from kinfolk_mla.decode.limits import (
     MAX_I32,
     PAGE_SIZES,
     ROPE_WIDTH,
-    budget_limits,
     paired,
     single,
 )

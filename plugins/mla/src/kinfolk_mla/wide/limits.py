@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from kinfolk.budget import budget_limits
 from kinfolk.expr import ceil_div, fact, field
 from kinfolk.fields import listing
 from kinfolk.ir.types import SCALARS
@@ -18,7 +19,6 @@ from kinfolk_mla.decode.limits import (
     LATENT_WIDTH,
     PAGE_SIZE,
     ROPE_WIDTH,
-    budget_limits,
     capability,
     shape_limits,
 )
