@@ -14,7 +14,9 @@ import pytest
 pytestmark = pytest.mark.needs("mla", "gfx942")
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/cli.md", "docs/mla.md", "docs/conformance.md")
+PAGES = ("README.md", "docs/cli.md", "docs/mla.md", "docs/conformance.md", "docs/attention_fwd.md")
+NEEDED = {"docs/attention_fwd.md": "attention_fwd"}
+"""Of pages about another family than the module's."""
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 BLOCK = re.compile(r"```console\n\$ ([^\n]*)\n(.*?)```", re.DOTALL)
 
@@ -22,7 +24,8 @@ BLOCK = re.compile(r"```console\n\$ ([^\n]*)\n(.*?)```", re.DOTALL)
 def blocks():
     for page in PAGES:
         for number, (command, printed) in enumerate(BLOCK.findall((ROOT / page).read_text())):
-            marks = [pytest.mark.simulate] if " verify " in command or " profile " in command else []
+            marks = [pytest.mark.needs(NEEDED[page])] if page in NEEDED else []
+            marks += [pytest.mark.simulate] if " verify " in command or " profile " in command else []
             marks += [pytest.mark.compile] if re.search(" (resources|inspect) ", command) else []
             yield pytest.param(command, printed, id=f"{page}-{number}", marks=marks)
 

@@ -1,0 +1,1 @@
+"""The family of attention over keys and values of each head, forward."""

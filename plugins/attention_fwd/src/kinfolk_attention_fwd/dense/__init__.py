@@ -1,0 +1,1 @@
+"""Attention over whole rows of keys and values, [sequences, keys, heads, columns]."""

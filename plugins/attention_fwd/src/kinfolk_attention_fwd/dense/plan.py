@@ -1,0 +1,117 @@
+"""What a request over whole rows launches and binds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from kinfolk.candidate import Candidate
+from kinfolk.expr import ceil_div, field, floor_div, select
+from kinfolk.plan import Argument, FloatField, Launch, Plan
+from kinfolk.schedule import ScheduleSpace
+from kinfolk_attention_fwd.bindings import dense_bindings, outputs
+from kinfolk_attention_fwd.dense.limits import CAPABILITY, CODE, DTYPES, WIDTHS
+from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
+from kinfolk_attention_fwd.schedules import SCHEDULES
+
+if TYPE_CHECKING:
+    from kinfolk.arch import Arch
+    from kinfolk.spec import Spec
+    from kinfolk_attention_fwd.request import AttentionFwdRequest
+
+_BESIDE_TRANSPOSE_READS: Final = {
+    "tile_keys": 64,
+    "key_slots": 2,
+    "reads_together": 2,
+    "key_read_ahead": 2,
+    "value_read_ahead": 4,
+    "fence_every": 1,
+    "weights_after": 3,
+    "units_after_barrier": 4,
+}
+_ELSEWHERE: Final = {
+    "tile_keys": 64,
+    "key_slots": 1,
+    "reads_together": 1,
+    "key_read_ahead": 3,
+    "value_read_ahead": 3,
+    "fence_every": 1,
+    "weights_after": 4,
+    "units_after_barrier": 3,
+}
+
+
+def dense_spec(arch: Arch, widths: tuple[int, int], dtype: str, *, capped: bool = False) -> AttentionDenseSpec:
+    """Return the spec for widths of keys and of values, in the arch's default schedule, by what it declares."""
+    schedule = _BESIDE_TRANSPOSE_READS if "transpose_read_16" in arch.roles else _ELSEWHERE
+    key, value = widths
+    return AttentionDenseSpec(head_size=key, head_size_v=value, dtype=dtype, capped=capped, **schedule)
+
+
+def dense_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
+    """Yield every spec that a plan can name."""
+    for widths in WIDTHS:
+        for dtype in DTYPES:
+            for capped in (False, True):
+                yield dense_spec(arch, widths, dtype, capped=capped)
+
+
+def dense_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
+    """Return the plan of an admitted request: a workgroup for a head, a block of queries and a sequence."""
+    widths = (request.head_size, request.head_size_v)
+    spec = dense_spec(arch, widths, request.dtype, capped=request.softcap > 0.0)
+    query_blocks = ceil_div(field("max_seqlen_q"), spec.block)
+    numbers = {
+        "seqlen_q": field("max_seqlen_q"),
+        "seqlen_k": field("max_seqlen_k"),
+        "num_heads": field("num_heads"),
+        "num_kv_heads": field("num_kv_heads"),
+        "heads_per_kv": floor_div(field("num_heads"), field("num_kv_heads")),
+        "causal": select(field("causal"), 1, 0),
+        "query_blocks": query_blocks,
+    }
+    pointers = [each.name for each in spec.parameters() if each.is_pointer]
+    floats = [each.name for each in spec.parameters() if each.kind == "f32"]
+    return Plan(
+        request=request,
+        launches=(
+            Launch(
+                spec=spec,
+                grid=(field("num_heads"), query_blocks, field("num_seqs")),
+                block=spec.waves * arch.wave_size,
+                arguments=(
+                    *(Argument(name, "pointer", name) for name in pointers),
+                    *(Argument(name, "f32", FloatField(name)) for name in floats),
+                    *(Argument(name, "i32", number) for name, number in numbers.items()),
+                ),
+            ),
+        ),
+        bindings=dense_bindings(request),
+        outputs=outputs(request),
+    )
+
+
+SCHEDULE_SPACE: Final = ScheduleSpace(
+    spec=AttentionDenseSpec,
+    values={
+        "key_slots": (1, 2),
+        "reads_together": (1, 2),
+        "key_read_ahead": (1, 2, 3, 4),
+        "value_read_ahead": (1, 2, 3, 4, 5),
+        "fence_every": (0, 1, 2),
+        "weights_after": (1, 2, 3, 4, 5, 6, 7, 8),
+        "units_after_barrier": (0, 1, 2, 3, 4, 5, 6),
+    },
+    table=SCHEDULES,
+)
+
+DENSE: Final = Candidate(
+    name=CODE,
+    priority=10,
+    plugin="kinfolk-attention-fwd",
+    capability=CAPABILITY,
+    plan=dense_plan,
+    specs=dense_specs,
+    min_llvm=20,
+    schedules=(SCHEDULE_SPACE,),
+)

@@ -1,0 +1,125 @@
+"""What a workgroup works on: a block of one head's queries of a sequence, and which keys they see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kinfolk.ir.builder import constant
+from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory
+from kinfolk.ir.types import I32, I64
+from kinfolk.ir.value import Value
+from kinfolk.tile.attention.frame import Frame, store_columns
+from kinfolk.tile.contraction import Contraction
+from kinfolk.tile.lane_index import lane_index
+from kinfolk.tile.layout import Table, per_lane
+from kinfolk.tile.paging import bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Many
+
+    from kinfolk.tile.attention.values import Values
+    from kinfolk_attention_fwd.dense.kernel import Arguments
+    from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
+
+
+@attrs.frozen(eq=False)
+class Queries:
+    """Queries of head `head`, the grid's first axis, and of sequence `sequence`, its third: the workgroup's from
+    `workgroup_first` on, a wave's from `first` on. They attend to head `kv_head` of keys and values.
+    """
+
+    spec: AttentionDenseSpec
+    arguments: Arguments
+    frame: Frame
+    sequence: Value
+    head: Value
+    kv_head: Value
+    workgroup_first: Value
+    first: Value
+
+    @classmethod
+    def of(cls, spec: AttentionDenseSpec, arguments: Arguments, frame: Frame) -> Queries:
+        """Find the block: the last ones, which see the most keys, come first."""
+        block = lanes.block_id(axis=1, below=spec.most_rows // spec.block)
+        last = arithmetic.smax(arguments.query_blocks - 1 - block, constant(0, I32))
+        workgroup_first = last * spec.block
+        first = workgroup_first + lanes.wave_id() * spec.atom
+        head = lanes.block_id(axis=0, below=spec.most_heads)
+        kv_head = head // arguments.heads_per_kv
+        return cls(spec, arguments, frame, lanes.block_id(axis=2), head, kv_head, workgroup_first, first)
+
+    @property
+    def exist(self) -> Value:
+        """Whether the workgroup has a query."""
+        return self.workgroup_first < self.arguments.seqlen_q
+
+    def seen_by_workgroup(self) -> Value:
+        """Return how many keys the workgroup's last query sees, so that no other sees more."""
+        return self._seen(arithmetic.smin(self.workgroup_first + self.spec.block, self.arguments.seqlen_q))
+
+    def seen_by_all(self) -> Value:
+        """Return how many keys every query of the workgroup sees."""
+        return self._seen(self.workgroup_first + 1)
+
+    def seen_by_lane(self) -> Value:
+        """Return how many keys this lane's query sees, if it exists."""
+        return self._seen(self.first + lane_index(self._places) + 1)
+
+    def _seen(self, number: Value) -> Value:
+        """Return how many keys the first `number` queries see."""
+        length, ahead = self.arguments.seqlen_k, self.arguments.seqlen_k - self.arguments.seqlen_q
+        causal = arithmetic.smin(arithmetic.smax(number + ahead, constant(0, I32)), length)
+        return arithmetic.select(self.arguments.causal.eq(1), causal, length)
+
+    @property
+    def _places(self) -> Table:
+        return per_lane(self.frame.atom.shape.c.columns, "the query of a score")
+
+    def load(self, contraction: Contraction) -> list[Value]:
+        """Load this lane's query as operands B; of a query that does not exist, 0."""
+        view, row = self._rows(self.arguments.q, self.spec.head_size)
+        place = lane_index(per_lane(self.frame.atom.shape.b.columns, "the query of an element")) * row
+        start = place + self.head * self.spec.head_size + lane_index(contraction.start_b)
+        width = contraction.width
+        return [memory.view_load(view, start + read * width, count=width) for read in range(contraction.reads)]
+
+    def store(self, values: Values, output: Many[Value], inverse: Value, lse: Value) -> None:
+        """Write the rows of `out` and `lse` of the queries that exist."""
+        view, row = self._rows(self.arguments.out, self.spec.head_size_v)
+        first, order = values.columns_of_result()
+        index = lane_index(self._places) * row + self.head * self.spec.head_size_v + lane_index(first)
+        store_columns(view, index, order, self.frame.element, output, inverse)
+
+        def write() -> tuple[()]:
+            memory.view_store(self._sums(), lane_index(self._places), lse)
+            return ()
+
+        control.if_else(lanes.lane_id() < self.spec.atom, write)
+
+    def _rows(self, tensor: Value, width: int) -> tuple[Value, Value]:
+        """Return the wave's rows [queries, heads, width] of a tensor, and how many elements a query has."""
+        row = self.arguments.num_heads * width
+        token = wide(self.sequence) * wide(self.arguments.seqlen_q) + wide(self._own)
+        return memory.bound(memory.offset(tensor, token * wide(row)), self._count * row), row
+
+    def _sums(self) -> Value:
+        """Return the wave's part of `lse`."""
+        row = wide(self.sequence) * wide(self.arguments.num_heads) + wide(self.head)
+        place = row * wide(self.arguments.seqlen_q) + wide(self._own)
+        return memory.bound(memory.offset(self.arguments.lse, place), self._count)
+
+    @property
+    def _own(self) -> Value:
+        """The wave's first query, or where there would be one more."""
+        return arithmetic.smin(self.first, self.arguments.seqlen_q)
+
+    @property
+    def _count(self) -> Value:
+        return bounded(self.arguments.seqlen_q - self.first, self.spec.atom)
+
+
+def wide(number: Value) -> Value:
+    """Return a number in 64 bits."""
+    return convert.sext(number, to=I64)

@@ -1,0 +1,79 @@
+"""What becomes of products of queries and keys: which of them a query sees, and how scores are capped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kinfolk.ir.builder import constant
+from kinfolk.ir.ops import arithmetic, vector
+from kinfolk.ir.types import F32, I32
+from kinfolk.ir.value import Value
+from kinfolk.tile.attention.scores import TileScores
+from kinfolk.tile.softmax import LOG2_E, mask_scores
+
+if TYPE_CHECKING:
+    from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
+
+
+@attrs.frozen(eq=False)
+class SeenKeys:
+    """That a lane's query sees the first `seen` keys of its sequence."""
+
+    spec: AttentionDenseSpec
+    scores: TileScores
+    seen: Value
+
+    def ask(self, tile: Value) -> list[Value]:
+        """As `kinfolk.tile.attention.ahead.Mask` says: nothing needs to be asked for."""
+        return []
+
+    def first(self, scores: list[Value], asked: Many[Value]) -> list[Value]:
+        """As `Mask` says."""
+        return self._masked(scores, self.seen)
+
+    def following(self, scores: list[Value], asked: Many[Value], tile: Value) -> list[Value]:
+        """As `Mask` says."""
+        return self._masked(scores, self.seen - (tile + 1) * self.spec.tile_keys)
+
+    def _masked(self, scores: Many[Value], seen: Value) -> list[Value]:
+        """Return the scores with -inf for keys not below `seen`.
+
+        Keys are counted from a lane's first one, so that they are constants: no register holds them.
+        """
+        below = seen - self.scores.first_key
+        found: list[Value] = []
+        for block, block_scores in enumerate(scores):
+            first = block * self.scores.block_keys
+            places = [constant(place + first, I32) for place in self.scores.places]
+            found.append(vector.pack(*mask_scores(self.scores.elements([block_scores]), places, below)))
+        return found
+
+
+@attrs.frozen(eq=False)
+class Cap:
+    """Scores cap tanh(scale q.k / cap): tanh x = 1 - 2 / (1 + exp 2x), of which neither end overflows to NaN."""
+
+    scores: TileScores
+    cap: Value
+    factor: Value
+
+    @classmethod
+    def of(cls, scores: TileScores, scale: Value, cap: Value) -> Cap:
+        """Return it for a scale and a positive cap, known at launch."""
+        return cls(scores, cap, arithmetic.fdiv(scale * (2.0 * LOG2_E), cap))
+
+    def __call__(self, products: list[Value]) -> list[Value]:
+        """Return the scores of products."""
+        return [vector.pack(*map(self._capped, self.scores.elements([block]))) for block in products]
+
+    def _capped(self, product: Value) -> Value:
+        grown = arithmetic.exp2(product * self.factor) + 1.0
+        return arithmetic.fma(arithmetic.rcp(grown) * -2.0, self.cap, self.cap)
+
+
+def unit_scale() -> Value:
+    """Return the scale of scores that are scaled already."""
+    return constant(1.0, F32)

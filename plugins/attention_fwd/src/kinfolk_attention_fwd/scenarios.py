@@ -1,0 +1,172 @@
+"""The inputs on which attention over whole rows is run: each a situation that some plausible mistake gets wrong.
+
+Scenarios have lengths of their own, few heads, and more sequences than one where that is what they are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from kinfolk.check import Scenario, numpy_dtype
+from kinfolk_attention_fwd.request import AttentionFwdRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Array = npt.NDArray[Any]
+Singles = npt.NDArray[np.float32]
+LONG: Final = 330
+"""Keys of which some tiles need no mask, whatever the queries, as far as these are few."""
+QUERIES: Final = 40
+FEW_SEQUENCES: Final = 2
+
+
+@attrs.frozen(eq=False)
+class Rows:
+    """The numbers of a batch before they are rounded; scenarios change them in place. Shapes are those of the bindings.
+
+    Scenarios leave the first column to what changes scores and, of values, nothing.
+    """
+
+    request: AttentionFwdRequest
+    query: Singles
+    keys: Singles
+    values: Singles
+
+
+Change = Callable[[Rows], None]
+
+
+def _nothing(rows: Rows) -> None:
+    return None
+
+
+def dense_scenarios(request: AttentionFwdRequest) -> tuple[Scenario, ...]:
+    """Return the scenarios of a request over whole rows; none of another."""
+    return tuple(_scenarios(request)) if request.layout == "dense" else ()
+
+
+def _scenarios(request: AttentionFwdRequest) -> Iterator[Scenario]:
+    most_q, most_k = request.max_seqlen_q, request.max_seqlen_k
+    yield _scenario(request, "whole", "as many queries and keys as are asked for", most_q, most_k, sequences=1)
+    few = _few_heads(request)
+    yield _scenario(few, "prefix", "many keys before the first query", QUERIES, LONG)
+    yield _scenario(few, "one_query", "a last token behind many keys", 1, 200)
+    yield _scenario(few, "more_queries", "the first queries see no key", 300, 97)
+    yield _scenario(few, "no_keys", "nothing is seen", 20, 0)
+    yield _scenario(few, "whole_tiles", "no tile has a key too many", 64, 128)
+    yield _scenario(few, "tile_plus_one", "a last tile of one key", 33, 129)
+    yield _scenario(few, "climb", "one key of a tile lifts half of the maxima by far", QUERIES, LONG, _climbing)
+    yield _scenario(few, "extreme", "finite scores of 1e30 and 1e38 of both signs", 70, 80, _extreme)
+    yield _scenario(few, "constant", "all keys alike", 20, 150, _constant)
+    yield _scenario(few, "one_sign", "values of one sign a column, weights of many sizes", 70, 190, _one_sign)
+
+
+def mutation_requests() -> tuple[AttentionFwdRequest, ...]:
+    """Return small requests, in whose scenarios mutants are run."""
+    plain = AttentionFwdRequest(
+        layout="dense",
+        num_seqs=2,
+        total_q=540,
+        max_seqlen_q=270,
+        max_seqlen_k=LONG,
+        num_heads=4,
+        num_kv_heads=2,
+        head_size=128,
+        head_size_v=128,
+        dtype="bf16",
+        kv_dtype="bf16",
+        causal=True,
+        return_lse=True,
+        scale=128**-0.5,
+        candidate="attention_fwd.dense",
+    )
+    return (plain, attrs.evolve(plain, causal=False, softcap=20.0, max_seqlen_q=40, total_q=80))
+
+
+def _few_heads(request: AttentionFwdRequest) -> AttentionFwdRequest:
+    """Return the request with the heads of keys that the first two, or the first, head of keys is for."""
+    shared = request.num_heads // request.num_kv_heads
+    kept = min(request.num_kv_heads, 2 if shared == 1 else 1)
+    return attrs.evolve(request, num_kv_heads=kept, num_heads=kept * min(shared, 2))
+
+
+def _scenario(
+    request: AttentionFwdRequest,
+    name: str,
+    about: str,
+    queries: int,
+    keys: int,
+    change: Change = _nothing,
+    sequences: int = FEW_SEQUENCES,
+) -> Scenario:
+    own = attrs.evolve(
+        request, num_seqs=sequences, max_seqlen_q=queries, total_q=sequences * queries, max_seqlen_k=keys
+    )
+
+    def build(generator: np.random.Generator) -> dict[str, Array]:
+        rows = _drawn(own, generator)
+        change(rows)
+        dtype, kv_dtype = numpy_dtype(own.dtype), numpy_dtype(own.kv_dtype)
+        return {"q": rows.query.astype(dtype), "k": rows.keys.astype(kv_dtype), "v": rows.values.astype(kv_dtype)}
+
+    return Scenario(name=name, about=about, request=own, build=build)
+
+
+def _drawn(request: AttentionFwdRequest, generator: np.random.Generator) -> Rows:
+    """Draw queries, keys and values of unit scale."""
+    sequences, width, value_width = request.num_seqs, request.head_size, request.head_size_v
+    keys = (sequences, request.max_seqlen_k, request.num_kv_heads)
+    return Rows(
+        request,
+        generator.standard_normal((sequences, request.max_seqlen_q, request.num_heads, width), np.float32),
+        generator.standard_normal((*keys, width), np.float32),
+        generator.standard_normal((*keys, value_width), np.float32),
+    )
+
+
+def _climbing(rows: Rows) -> None:
+    """Lift every second query's score of one key of each 32, by 60 natural-log units more than in those before."""
+    rows.query[..., 0] = 0.0
+    rows.query[:, 1::2, :, 0] = 4.0
+    rows.keys[..., 0] = 0.0
+    for block in range(1, -(-rows.keys.shape[1] // 32)):
+        place = 32 * block + 5 * block % 32
+        rows.keys[:, place : place + 1, :, 0] = min(block * 60.0 / (4.0 * rows.request.scale), 2.0**14)
+
+
+def _extreme(rows: Rows) -> None:
+    """Make every raw score one product that is exact in f32, and no power of two, as far apart as the type has them."""
+    high, low = (63, 38) if rows.request.dtype == "bf16" else (15, 8)
+    rows.query[:] = 0.0
+    rows.query[..., 0] = 2.0**high
+    rows.query[:, 1::2, :, 0] = -(2.0**high)
+    rows.keys[..., 0] = 2.0**low
+    rows.keys[1::2, :, :, 0] = 2.0**high
+    rows.keys[1::2, ::2, :, 0] = 2.0 ** (high - 1)
+    rows.query[..., 0] *= 21.0 / 16.0
+    rows.keys[..., 0] *= 53.0 / 32.0
+
+
+def _constant(rows: Rows) -> None:
+    rows.keys[:] = rows.keys[:, :1]
+
+
+def _one_sign(rows: Rows) -> None:
+    """Make scores one product each, weights of a query within two powers of 2, and values of one sign a column.
+
+    Roundings are of every kind, so right ones cancel and wrong ones add up.
+    """
+    generator = np.random.default_rng(rows.query.shape[1])
+    rows.query[:] = 0.0
+    rows.query[..., 0] = generator.uniform(0.25, 2.0, rows.query.shape[:3])
+    step = min(np.log(2.0) / rows.request.scale, 2.0**14)
+    place = generator.uniform(0.0, 1.0, rows.keys.shape[:3])
+    rows.keys[:] = 0.0
+    rows.keys[..., 0] = step * place
+    rows.values[:] = (1.0 + 3.0 * place[..., None]) * generator.uniform(0.0, 0.25, rows.values.shape)

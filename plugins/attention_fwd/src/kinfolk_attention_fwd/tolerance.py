@@ -1,0 +1,95 @@
+"""How far forward attention may err: what its roundings come to, and the gates that no tolerance is wider than."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from kinfolk.check import Tolerance, unit_roundoff
+
+if TYPE_CHECKING:
+    from kinfolk_attention_fwd.reference import Head
+    from kinfolk_attention_fwd.request import AttentionFwdRequest
+
+Floats = npt.NDArray[np.float64]
+ABSOLUTE_GATE, RELATIVE_GATE, LSE_GATE = 2e-3, 2.0**-8, 2e-3
+"""|err| <= 2e-3 + 2^-8 |ref| for values of unit scale, and 2e-3 of LSE: see `Bounds`."""
+DEVIATIONS: Final = 5.0
+"""n roundings in a sum exceed 5 sqrt(n) u times the sum of magnitudes with a chance below 2 exp(-5^2 / 2) = 8e-6."""
+SCORE_ROUNDINGS: Final = 9
+"""Roundings from a product to its weight: scale, that times log2 e, difference, product, exp2, hardware errors."""
+CAP_ROUNDINGS: Final = 8
+"""Roundings of a capped score, each of the size of the cap: factor, product, exp2, sum, reciprocal, product, sum."""
+RESCALED_KEYS: Final = 32
+"""An accumulator is rescaled once for so many keys at most."""
+SMALLEST_STEP: Final = {"bf16": 2.0**-118, "f16": 2.0**-25}
+"""What weights may lose below the smallest number of their type: the largest is at least 1 before it is divided."""
+
+
+@attrs.frozen(eq=False)
+class Bounds:
+    """Of one head, with u the unit roundoff of the type of queries, and u_f32.
+
+    A raw score, a sum of head_size exact products, and a few roundings on its way to a weight err by e = (head_size +
+    9) u_f32 scale sum|q k| in natural-log units, a capped one by 8 u_f32 softcap more, and one with a slope by 2 u_f32
+    of its own size; each weight so much, relatively, LSE by e too. A weight's normalisation errs by 2 e + n u_f32 with
+    n keys summed; an accumulator takes one rescale for 32 keys at most, 3 roundings each. Weights are rounded to the
+    type of queries, and so is the result.
+
+    No tolerance of `out` is wider than the gates, but where the roundings of weights alone come to more in all
+    likelihood, as with few keys: 5 deviations, one of them u / sqrt(3) as of what is uniform within u, times
+    sqrt(sum (w v)^2). Neither is one of LSE, beside what f32 takes of huge scores.
+    """
+
+    request: AttentionFwdRequest
+    head: Head
+    counts: npt.NDArray[Any]
+    spread: Floats
+
+    @classmethod
+    def of(cls, request: AttentionFwdRequest, head: Head) -> Bounds:
+        """Return the bounds of a head."""
+        sizes = float(np.float32(request.scale)) * (np.abs(head.query) @ np.abs(head.keys).T)
+        spread = np.where(head.seen, sizes, 0.0).max(axis=1, initial=0.0)
+        return cls(request, head, head.seen.sum(axis=1), spread)
+
+    @property
+    def _score(self) -> Floats:
+        """e of each query."""
+        unit = unit_roundoff("f32")
+        error = (self.request.head_size + SCORE_ROUNDINGS) * unit * self.spread
+        if self.request.softcap > 0.0:
+            error = error + CAP_ROUNDINGS * unit * self.request.softcap
+        if self.request.alibi:
+            error = error + 2.0 * unit * np.abs(np.where(self.head.seen, self.head.scores, 0.0)).max(
+                axis=1, initial=0.0
+            )
+        return error
+
+    @property
+    def _magnitude(self) -> Floats:
+        return self.head.weights @ np.abs(self.head.values)
+
+    def out(self) -> Floats:
+        """Return how far `out` may err; 0 for a query that sees no key."""
+        unit, size = unit_roundoff(self.request.dtype), np.abs(self.head.out)
+        terms = 2 * self.counts + 3 * -(-self.counts // RESCALED_KEYS) + 5
+        drift = np.minimum(2.0 * self._score, 1.0) + unit_roundoff("f32") * terms
+        sure = (drift + unit)[:, None] * self._magnitude
+        sure += unit * (size + sure)
+        rounded = DEVIATIONS * (unit / 3.0**0.5) * np.sqrt(self.head.weights**2 @ self.head.values**2)
+        likely = drift[:, None] * self._magnitude + rounded + unit * size
+        gate = np.maximum(ABSOLUTE_GATE + RELATIVE_GATE * size, likely)
+        lost = SMALLEST_STEP.get(self.request.dtype, 0.0) * (self.head.seen @ np.abs(self.head.values))
+        return np.minimum(sure + lost, gate)
+
+    def lse(self) -> Floats:
+        """Return how far `lse` may err; 0 for a query that sees no key, but for its sink's rounding."""
+        unit = unit_roundoff("f32")
+        own = 4.0 * unit * np.abs(np.where(np.isfinite(self.head.lse), self.head.lse, 0.0))
+        likely = DEVIATIONS * np.sqrt(self.request.head_size + SCORE_ROUNDINGS) * unit * self.spread
+        bound = Tolerance(self._score + (self.counts + SCORE_ROUNDINGS) * unit).at_most(LSE_GATE + likely).bound
+        return np.where(np.isfinite(self.head.lse), bound + own, 0.0)

@@ -1,0 +1,212 @@
+"""Attention over whole rows: its kernel on the simulator, against the reference and with faults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+from kinfolk.check import ScenarioReport
+from kinfolk.dispatch import dispatch
+from kinfolk.errors import NoCandidate
+from kinfolk.ir.value import Value
+from kinfolk.plugins.composition import Composition, compose
+from kinfolk.tile import fused_softmax
+from kinfolk.tile.attention import ahead, frame
+from kinfolk_attention_fwd.dense import feed, queries
+from kinfolk_attention_fwd.dense import scores as scoring
+from kinfolk_attention_fwd.request import AttentionFwdRequest
+from kinfolk_runtime import call
+from kinfolk_runtime.artifact import Artifact
+from kinfolk_runtime.compilation import compile as compile_plan
+from kinfolk_runtime.mutation import with_kernel
+from kinfolk_runtime.verify import run_scenario, runners_of
+
+pytestmark = [pytest.mark.simulate, pytest.mark.needs("attention_fwd", "gfx942", "gfx950")]
+
+REQUEST = AttentionFwdRequest(
+    layout="dense",
+    num_seqs=1,
+    total_q=300,
+    max_seqlen_q=300,
+    max_seqlen_k=330,
+    num_heads=6,
+    num_kv_heads=2,
+    head_size=128,
+    head_size_v=128,
+    dtype="bf16",
+    kv_dtype="bf16",
+    causal=True,
+    return_lse=True,
+    scale=128**-0.5,
+)
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "attention_fwd.md"
+Patch = pytest.MonkeyPatch
+
+
+def served(arch: str, **changes: Any) -> tuple[Composition, Artifact]:
+    return compose("attention_fwd", arch), compile_plan(dispatch(attrs.evolve(REQUEST, **changes), arch))
+
+
+def judged(composition: Composition, artifact: Artifact, name: str) -> ScenarioReport:
+    [chosen] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
+    return run_scenario(composition, artifact, chosen, runners_of(order_seeds=(0,)))
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize(
+    "changes", [{"causal": False}, {"dtype": "f16", "kv_dtype": "f16", "softcap": 20.0, "num_kv_heads": 6}], ids=str
+)
+def test_every_scenario_passes(arch: str, changes: dict[str, Any]) -> None:
+    composition, artifact = served(arch, **changes)
+    for each in composition.scenarios(artifact.plan.request):
+        report = judged(composition, artifact, each.name)
+        assert report.status == "pass", (each.name, report.findings)
+
+
+def test_it_agrees_with_itself_whatever_is_asked_for_beside_it() -> None:
+    """LSE that is not asked for changes no bit of `out`, nor do units of keys and values that are powers of two."""
+    generator = np.random.default_rng(3)
+    dtype = np.dtype(np.float16)
+    small = attrs.evolve(REQUEST, total_q=20, max_seqlen_q=20, max_seqlen_k=70, dtype="f16", kv_dtype="f16")
+    q = generator.standard_normal((1, 20, 6, 128)).astype(dtype)
+    k, v = (generator.standard_normal((1, 70, 2, 128)).astype(dtype) for _ in range(2))
+    whole = call(compile_plan(dispatch(small, "gfx942")), {"q": q, "k": k, "v": v})
+    alone = attrs.evolve(small, return_lse=False, k_scale=0.5, v_scale=2.0)
+    given = {"q": q, "k": k * dtype.type(2.0), "v": v / dtype.type(2.0)}
+    found = call(compile_plan(dispatch(alone, "gfx942")), given)
+    assert list(found) == ["out"]
+    np.testing.assert_array_equal(np.asarray(found["out"]), np.asarray(whole["out"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"layout": "paged", "page_size": 16, "num_pages": 40}, "layout"),
+        ({"head_size": 112}, "head_size"),
+        ({"head_size_v": 112}, "head_size_v"),
+        ({"window_left": 5}, "window_left"),
+        ({"sinks": True}, "sinks"),
+        ({"alibi": True}, "alibi"),
+        ({"kv_dtype": "f16"}, "kv_dtype"),
+        ({"num_seg": 2}, "num_seg"),
+    ],
+    ids=str,
+)
+def test_what_is_not_served_is_refused_by_name(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(NoCandidate) as refused:
+        dispatch(attrs.evolve(REQUEST, **changes), "gfx942")
+    assert f"attention_fwd.dense.{field}" in {each.code for each in refused.value.refusals}
+
+
+def test_the_python_of_the_page_runs_and_computes_attention(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    [block] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile(block, str(PAGE), "exec"), names)
+    assert capsys.readouterr().out == "(2, 20, 8, 128) (2, 8, 20)\n"
+    query, keys, values = (names["tensors"][name][1].astype(float) for name in ("q", "k", "v"))
+    scores = query[5, 6] @ keys[:56, 1].T / 128**0.5  # query 5 of 20 sees 70 - 14 keys, head 6 reads head 1
+    weights = np.exp(scores) / np.exp(scores).sum()
+    np.testing.assert_allclose(names["outputs"]["out"][1, 5, 6].astype(float), weights @ values[:56, 1], atol=0.01)
+    np.testing.assert_allclose(names["outputs"]["lse"][1, 6, 5], np.log(np.exp(scores).sum()), rtol=1e-6)
+
+
+def no_mask(patch: Patch) -> None:
+    patch.setattr(scoring, "mask_scores", lambda scores, keys, valid: list(scores))
+
+
+def mask_off_by_one(patch: Patch) -> None:
+    whole = scoring.mask_scores
+    patch.setattr(scoring, "mask_scores", lambda scores, keys, valid: whole(scores, keys, valid + 1))
+
+
+def diagonal_from_the_first_key(patch: Patch) -> None:
+    """Causal top-left: query i sees i + 1 keys, whatever stands before the queries."""
+    patch.setattr(queries.Queries, "_seen", lambda self, number: number)
+
+
+def a_tile_too_many_unmasked(patch: Patch) -> None:
+    whole = queries.Queries.seen_by_all
+    patch.setattr(queries.Queries, "seen_by_all", lambda self: whole(self) + self.spec.tile_keys)
+
+
+def dropped_rescale(patch: Patch) -> None:
+    patch.setattr(ahead, "scale_accumulators", lambda accumulators, factor: list(accumulators))
+
+
+def anchor_not_bounded(patch: Patch) -> None:
+    patch.setattr(fused_softmax, "FARTHEST", 2.0**100)
+
+
+def dropped_fragment(patch: Patch) -> None:
+    """A part of a head's columns is never stored."""
+    whole = frame.memory.view_store
+    count = iter(range(1 << 20))
+
+    def store(view: Value, index: Value, value: Value) -> None:
+        if next(count) != 1:
+            whole(view, index, value)
+
+    patch.setattr(frame.memory, "view_store", store)
+
+
+def heads_of_keys_in_turn(patch: Patch) -> None:
+    """Query head h reads head h mod num_kv_heads."""
+    whole = queries.Queries.of
+
+    def of(*given: Any) -> queries.Queries:
+        found = whole(*given)
+        return attrs.evolve(found, kv_head=found.head % found.arguments.num_kv_heads)
+
+    patch.setattr(queries.Queries, "of", of)
+
+
+def keys_past_the_last(patch: Patch) -> None:
+    """Rows are read past a sequence's last key, where another's are, or nothing."""
+    patch.setattr(feed, "bounded", lambda number, most: queries.constant(most, queries.I32))
+
+
+def stored_before_the_others_have_read(patch: Patch) -> None:
+    count = iter(range(1 << 20))
+    barrier = ahead.control.barrier
+    patch.setattr(ahead.control, "barrier", lambda: barrier() if next(count) != 1 else None)
+
+
+Plant = Callable[[Patch], None]
+FAULTS: list[tuple[Plant, str, set[str]]] = [
+    (no_mask, "whole", {"tolerance"}),
+    (mask_off_by_one, "prefix", {"tolerance"}),
+    (diagonal_from_the_first_key, "prefix", {"tolerance"}),
+    (a_tile_too_many_unmasked, "prefix", {"tolerance"}),
+    (dropped_rescale, "climb", {"tolerance"}),
+    (anchor_not_bounded, "extreme", {"nan", "infinite"}),
+    (dropped_fragment, "one_query", {"untouched"}),
+    (heads_of_keys_in_turn, "whole", {"tolerance"}),
+    (keys_past_the_last, "one_query", {"simulation"}),
+    (stored_before_the_others_have_read, "prefix", {"simulation"}),
+]
+
+
+@pytest.fixture(scope="module", name="usual")
+def usual_kernel() -> tuple[Composition, Artifact]:
+    return served("gfx942")
+
+
+@pytest.mark.parametrize(("plant", "scenario", "seen"), FAULTS, ids=lambda part: getattr(part, "__name__", ""))
+def test_a_planted_fault_is_seen(
+    plant: Plant, scenario: str, seen: set[str], usual: tuple[Composition, Artifact], monkeypatch: Patch
+) -> None:
+    composition, artifact = usual
+    [spec] = {each.spec for each in artifact.kernels}
+    plant(monkeypatch)
+    faulty = composition.emit(spec)
+    monkeypatch.undo()
+    report = judged(composition, with_kernel(artifact, spec, faulty), scenario)
+    found = {finding.code for finding in report.findings}
+    assert seen <= found, report.findings
+    assert found & {"simulation", "bind"} <= seen, report.findings
