@@ -38,9 +38,10 @@ unit compile simulate: $(INSTALLED) llvm20
 bench: $(INSTALLED)
 	$(BIN)/python -m pytest tests/bench -p no:xdist -o 'python_files=bench_*.py' --benchmark-only --benchmark-sort=name
 
-# Every spec of every family and arch, not only those that CI compiles, every shape of models, those that take long too, and
-# every class of mutants.
+# Every spec of every family and arch, not only those that CI compiles, every shape of models, those that take long too,
+# every class of mutants, and what Triton makes of its kernels now (which installs Triton beside the caches).
 sweep: $(INSTALLED)
+	$(BIN)/python tools/compile_triton.py --check
 	$(BIN)/kinfolk resources --all
 	for shapes in plugins/*/src/*/shapes; do $(BIN)/kinfolk bench $$(echo $$shapes | cut -d/ -f2) --mode verify --long || exit 1; done
 	for family in $(notdir $(wildcard plugins/*)); do $(BIN)/kinfolk conformance $$family --level full || exit 1; done

@@ -25,7 +25,7 @@ def blocks():
     for page in PAGES:
         for number, (command, printed) in enumerate(BLOCK.findall((ROOT / page).read_text())):
             marks = [pytest.mark.needs(NEEDED[page])] if page in NEEDED else []
-            marks += [pytest.mark.simulate] if " verify " in command or " profile " in command else []
+            marks += [pytest.mark.simulate] if re.search(" (verify|profile|compare) ", command) else []
             marks += [pytest.mark.compile] if re.search(" (resources|inspect) ", command) else []
             yield pytest.param(command, printed, id=f"{page}-{number}", marks=marks)
 

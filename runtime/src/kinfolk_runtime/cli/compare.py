@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import click
 
-from kinfolk.cli.output import EXIT_FAILED, print_document, print_refusals, refusal_rows, say
+from kinfolk.cli.output import EXIT_FAILED, print_defaults, print_document, print_refusals, refusal_rows, say
 from kinfolk.cli.table import print_table
 from kinfolk.errors import KinfolkError
 from kinfolk.refusal import Refusal
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kinfolk_runtime.comparison import Compared, FamilySide, ObjectSide, Problem
     from kinfolk_runtime.comparison.report import OutputDifference
 
+SCHEMA: Final = "kinfolk.compare/1"
 FLAVOR_MARK: Final = "@"
 
 
@@ -52,18 +54,37 @@ def command(
     """
     wanted = [_wanted(each) for each in (a, b)]
     found = _compared(wanted, arch, flavor, problem, scenario)
-    if isinstance(found, tuple):
-        rows = refusal_rows(found)
-        if as_json:
-            print_document({"schema": "kinfolk.compare/1", "status": "fail", "a": a, "b": b, "refusals": rows})
-        print_refusals(rows, err=as_json)
-        ctx.exit(EXIT_FAILED)
     if as_json:
         print_document(found.to_dict())
     else:
-        _print(found)
-    if not found.passed:
+        for defaults in found.defaults:
+            print_defaults(defaults)
+        if found.compared:
+            _print(found.compared)
+        print_refusals(refusal_rows(found.refusals))
+    if found.compared is None or not found.compared.passed:
         ctx.exit(EXIT_FAILED)
+
+
+@attrs.frozen(kw_only=True)
+class _Found:
+    """The comparison, or every reason why there is none, and what the command line filled in."""
+
+    compared: Compared | None = None
+    refusals: tuple[Refusal, ...] = ()
+    defaults: tuple[Mapping[str, Any], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.compared:
+            return self.compared.to_dict()
+        nothing = dict.fromkeys(("arch", "problem", "a", "b"))
+        return {
+            "schema": SCHEMA,
+            "status": "fail",
+            **nothing,
+            "outputs": [],
+            "refusals": refusal_rows(self.refusals),
+        }
 
 
 def _wanted(text: str) -> Path | tuple[str, ...]:
@@ -81,7 +102,7 @@ def _wanted(text: str) -> Path | tuple[str, ...]:
 
 def _compared(
     wanted: list[Path | tuple[str, ...]], arch: str | None, flavor: str, file: Path | None, scenario: str | None
-) -> Compared | tuple[Refusal, ...]:
+) -> _Found:
     """Return the comparison, or every reason why there is none."""
     from kinfolk_runtime.comparison import FamilySide, compare_objects, compare_on_family, read_problem
 
@@ -90,24 +111,28 @@ def _compared(
         machine = _arch(list(objects.values()), arch)
         problem: Problem | None = read_problem(file) if file else None
         sides: list[ObjectSide | FamilySide] = []
+        defaults: list[Mapping[str, Any]] = []
         for each in wanted:
             if isinstance(each, Path):
                 sides.append(objects[each])
                 continue
             name, _, other = each[0].partition(FLAVOR_MARK)
             asking = asked(name, machine.name, other or flavor, each[1:])
+            if asking.defaults not in defaults:
+                defaults.append(asking.defaults)
             if asking.plan is None or asking.composition is None:
-                return asking.refusals
+                return _Found(refusals=asking.refusals, defaults=tuple(defaults))
             sides.append(FamilySide(name=" ".join(each), composition=asking.composition, plan=asking.plan))
         family = next((each for each in sides if isinstance(each, FamilySide)), None)
         if family is not None:
-            return compare_on_family(machine, _scenario(family, scenario), sides[0], sides[1], problem)
+            compared = compare_on_family(machine, _scenario(family, scenario), sides[0], sides[1], problem)
+            return _Found(compared=compared, defaults=tuple(defaults))
         if problem is None or scenario is not None:
             raise click.UsageError("two objects are compared on a --problem; a --scenario is a family's")
         a, b = (objects[each] for each in wanted if isinstance(each, Path))
-        return compare_objects(machine, problem, a, b)
+        return _Found(compared=compare_objects(machine, problem, a, b))
     except KinfolkError as error:
-        return reasons(error)
+        return _Found(refusals=reasons(error))
 
 
 def _object(path: Path) -> ObjectSide:

@@ -89,11 +89,15 @@ class Value:
 
 @attrs.frozen(kw_only=True)
 class ObjectLaunch:
-    """How a kernel of an object is launched: arguments in its order, each a tensor's name or a value."""
+    """How a kernel of an object is launched: arguments in its order, each a tensor's name or a value.
+
+    Where `names` is there, it has what the object calls each of them.
+    """
 
     kernel: str | None
     shape: LaunchShape
     arguments: tuple[str | Value, ...]
+    names: tuple[str, ...] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -126,10 +130,13 @@ class Problem:
         if kernel is not None and not isinstance(kernel, str):
             raise ProblemError(f"{where}: kernel is {kernel!r}, it is the name of a kernel in the object")
         grid, block = _sizes(where, "grid", said["grid"]), _sizes(where, "block", said["block"])
+        given: Any = said["arguments"]
+        by_name = isinstance(given, dict)
         return ObjectLaunch(
             kernel=kernel,
             shape=LaunchShape(grid=grid, block=block, dynamic_bytes=dynamic),
-            arguments=_arguments(where, said["arguments"]),
+            arguments=_arguments(where, list(cast("dict[str, Any]", given).values()) if by_name else given),
+            names=tuple(cast("dict[str, Any]", given)) if by_name else None,
         )
 
 
@@ -223,7 +230,9 @@ def _sizes(where: str, field: str, said: Any) -> tuple[int, int, int]:
 
 def _arguments(where: str, said: Any) -> tuple[str | Value, ...]:
     if not isinstance(said, list):
-        raise ProblemError(f"{where}: arguments is {said!r}, it is a list in the order of the kernel")
+        raise ProblemError(
+            f"{where}: arguments is {said!r}, it is a list in the order of the kernel, or a table of its names"
+        )
     return tuple(_argument(f"{where}: argument {number}", each) for number, each in enumerate(cast("list[Any]", said)))
 
 

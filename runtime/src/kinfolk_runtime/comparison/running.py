@@ -110,8 +110,7 @@ class _Asked:
         from kinfolk_runtime.compilation import compile as compile_plan
 
         if isinstance(wanted, FamilySide):
-            request = attrs.evolve(self.scenario.request, candidate=getattr(wanted.plan.request, "candidate", None))
-            plan = selections.plan(wanted.composition, request, wanted.plan.flavor)
+            plan = self._plan_of(wanted)
             artifact = compile_plan(plan, composition=wanted.composition)
             artifact.check(wanted.composition)
             memory = written_memory(plan, self.inputs)
@@ -126,10 +125,15 @@ class _Asked:
             raise ProblemError(f"{self.problem.path}: tensor {taken[0]} has the name of one of {self.owner.name}")
         tensors: dict[str, Array] = {**self.inputs, **memory, **self.problem.arrays()}
         launch = self.problem.launch_of(side, wanted.path)
-        ran = run_object(
-            wanted.path.name, wanted.code, self.arch, launch, tensors, {**access, **more}, traced=self.traced
-        )
-        return attrs.evolve(ran, outputs={name: ran.outputs[name] for name in outputs if name in ran.outputs})
+        access |= more
+        return run_object(wanted.path.name, wanted.code, self.arch, launch, tensors, access, traced=self.traced)
+
+    def _plan_of(self, wanted: FamilySide) -> Plan:
+        """Return the plan of what was asked for, in the scenario of this name that it has itself."""
+        own = {each.name: each for each in wanted.composition.scenarios_of(wanted.plan)}
+        if self.scenario.name not in own:
+            raise ProblemError(f"{wanted.name} has no scenario {self.scenario.name}; it has {', '.join(own) or 'none'}")
+        return selections.plan(wanted.composition, own[self.scenario.name].request, wanted.plan.flavor)
 
     def judged(self, side: Side, expected: Mapping[str, Expected]) -> Side:
         """Return a side with what the reference says of its outputs."""

@@ -12,6 +12,7 @@ from kinfolk.check.element import Array
 from kinfolk.errors import BindError, SimulationError
 from kinfolk_runtime.comparison.problem import ObjectLaunch, ProblemError
 from kinfolk_runtime.isa import MachineExecutor
+from kinfolk_runtime.isa.memory import OBJECT_ALIGNMENT
 from kinfolk_runtime.simulator.buffers import Buffer
 from kinfolk_runtime.verify import unwritten_findings
 
@@ -67,7 +68,7 @@ def _timed(timing: Timing | None) -> dict[str, int]:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Side:
-    """What one side was, ran and gave; `findings` are what went wrong with it for itself."""
+    """What one side was, ran and wrote, outputs and status; `findings` are what went wrong with it for itself."""
 
     name: str
     launches: tuple[LaunchFigures, ...] = ()
@@ -125,8 +126,10 @@ def run_object(
                 f"{name}: argument {number} is {argument}; there are {', '.join(tensors) or 'no tensors'}"
             )
     executor = MachineExecutor(traced=traced)
+    named = given if launch.names is None else dict(zip(launch.names, given, strict=True))
+    only = read_only if launch.names is None else [launch.names[number] for number in read_only]
     try:
-        executed = executor.launch_object(code, arch, launch.shape, given, symbol=launch.kernel, read_only=read_only)
+        executed = executor.launch_object(code, arch, launch.shape, named, symbol=launch.kernel, read_only=only)
     except SimulationError as error:
         return Side(name=name, findings=(Finding("simulation", "", str(error)),))
     usage = arch.usage(code, executed.symbol)
@@ -146,7 +149,7 @@ def run_artifact(
     """Run the kernels of a plan on inputs, and on `memory` for what they write; a fault is a finding."""
     from kinfolk_runtime.binder import bind
 
-    executor = MachineExecutor(traced=traced)
+    executor = MachineExecutor(traced=traced, alignment=OBJECT_ALIGNMENT)
     try:
         bound = bind(artifact, {**inputs, **memory}, executor=executor, composition=composition)
         bound()
@@ -156,14 +159,15 @@ def run_artifact(
     return Side(
         name=name,
         launches=tuple(_figures(artifact, executor.executed)),
-        outputs={output: memory[output] for output in artifact.plan.outputs},
+        outputs=memory,
         findings=tuple(unwritten_findings(bound)),
     )
 
 
 def _figures(artifact: Artifact, executed: Sequence[Executed]) -> list[LaunchFigures]:
-    usages = [kernel.usage for kernel in artifact.kernels]
+    """Return the figures of the launches that there were: a plan leaves out those that its request does not need."""
+    usages = {kernel.symbol: kernel.usage for kernel in artifact.kernels}
     return [
-        LaunchFigures.of(usage, each, usage.figures.get("lds_bytes", 0))
-        for usage, each in zip(usages, executed, strict=True)
+        LaunchFigures.of(usages[each.symbol], each, usages[each.symbol].figures.get("lds_bytes", 0))
+        for each in executed
     ]

@@ -31,8 +31,12 @@ class MachineExecutor:
     takes_sparse = True
     marks_writes = True
 
-    def __init__(self, seed: int = 0, *, traced: bool = False) -> None:
-        """`seed` draws where buffers lie; `traced` keeps what waves issue: `executed[0].trace.timing()`."""
+    def __init__(self, seed: int = 0, *, traced: bool = False, alignment: int = 1) -> None:
+        """`seed` draws where buffers lie; `traced` keeps what waves issue: `executed[0].trace.timing()`.
+
+        Buffers begin at multiples of `alignment`, a power of two, or of what their parameters declare if that is more.
+        """
+        self._alignment = alignment
         self._seed = seed
         self._traced = traced
         self._kernels: dict[tuple[str, str, str], Executable] = {}
@@ -107,7 +111,10 @@ class MachineExecutor:
     def _run(
         self, kernel: Executable, shape: LaunchShape, parameters: Sequence[Parameter], arguments: Sequence[object]
     ) -> Executed:
-        memory = LaunchMemory(parameters, arguments, self._seed, kernel.argument_block(shape))
+        least = [
+            attrs.evolve(p, alignment=max(p.alignment, self._alignment)) if p.is_pointer else p for p in parameters
+        ]
+        memory = LaunchMemory(least, arguments, self._seed, kernel.argument_block(shape))
         return self._run_in(memory, kernel, shape)
 
     def _run_in(self, memory: LaunchMemory, kernel: Executable, shape: LaunchShape) -> Executed:
