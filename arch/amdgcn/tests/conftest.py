@@ -4,8 +4,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
-NAME = "lowered"
-if NAME not in sys.modules:
-    spec = importlib.util.spec_from_file_location(NAME, Path(__file__).with_name(f"{NAME}.py"))
-    sys.modules[NAME] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[NAME])
+for name in ("lowered", "by_words"):
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])

@@ -109,7 +109,9 @@ class Launch:
         groups = len(workgroups)
         local_bytes = self.kernel.local_bytes + self.shape.dynamic_bytes
         local = LocalMemory(groups, self.waves, local_bytes, self.program.marked, POISON)
-        batch = Batch(local, self.memory, self.image + self.kernel.place, self.trace)
+        shape = (groups * self.waves, LANES, self.kernel.private_bytes)
+        private, written = np.zeros(shape, np.uint8), np.zeros(shape, np.bool_)
+        batch = Batch(local, self.memory, self.image + self.kernel.place, self.trace, private, written)
         if self.trace is not None:
             self.trace.begin(workgroups)
         group, number = np.repeat(np.arange(groups), self.waves), np.tile(np.arange(self.waves), groups)

@@ -31,6 +31,8 @@ class LocalMemory:
         self.written = np.zeros(groups * self.units, np.bool_)
         self.staging = np.zeros(groups * self.units, np.bool_)
         self.writers = np.zeros(groups * self.units, np.uint32)
+        self.has_atomics = False
+        self.by_atomics = np.zeros(groups * self.units, np.bool_)
         self.readers = np.zeros((waves, groups * self.units), np.bool_)
 
     def places(self, w: Waves, address: Array, size: int, align: int) -> Array:
@@ -71,9 +73,11 @@ class LocalMemory:
             raise _stop("uninitialised", "reads workgroup memory that was never written", np.any(never, axis=-1), None)
         self._check_staging(flat, dead, "reads")
         writers = self.writers[flat]
-        foreign = (writers != NOBODY) & (writers & self._bits(w) == 0) & ~dead
+        others = writers & ~self._bits(w)
+        alone = writers & self._bits(w) == 0
+        foreign = (others != NOBODY) & (alone | self.by_atomics[flat] if self.has_atomics else alone) & ~dead
         if foreign.any():
-            raise _race("reads", "wrote", foreign, writers)
+            raise _race("reads", "wrote", foreign, others)
 
     def _bits(self, w: Waves) -> Array:
         """Return each wave's bit among those who wrote [waves, 1, 1]."""
@@ -116,6 +120,8 @@ class LocalMemory:
         whole = bool(there.all())
         flat, owner = (units, bits) if whole else (units[there], bits[there])
         before = self.writers[flat]
+        if self.has_atomics:
+            self.by_atomics[flat] = False
         self.writers[flat] = owner
         self.written[flat] = True
         if (self.writers[flat] == owner).all():
@@ -124,6 +130,22 @@ class LocalMemory:
         if not alike:
             raise Stop("race", "is run by two waves that write the same workgroup memory with no barrier between them")
         self.writers[flat] = before
+        np.bitwise_or.at(self.writers, flat, owner)
+
+    def check_atomic(self, w: Waves, units: Array) -> None:
+        """Stop where an atomic access meets others than atomics of another wave since the barrier."""
+        flat, dead = np.maximum(units, 0), units < 0
+        never: Array = ~(self.written[flat] | dead)
+        if never.any():
+            raise _stop("uninitialised", "reads workgroup memory that was never written", np.any(never, axis=-1), None)
+        self.check_write(w, units, alike=lambda: self.by_atomics[flat])
+
+    def mark_atomic(self, w: Waves, units: Array) -> None:
+        """Note that waves changed units atomically: others may so, too."""
+        there = units >= 0
+        flat, owner = units[there], np.broadcast_to(self._bits(w), units.shape)[there]
+        self.has_atomics = True
+        self.by_atomics[flat] |= self.writers[flat] == NOBODY
         np.bitwise_or.at(self.writers, flat, owner)
 
     def stage(self, units: Array) -> None:
@@ -139,11 +161,14 @@ class LocalMemory:
         """Forget who read and wrote in workgroups whose waves met, but for their accesses that are still going on."""
         writers, readers = self.writers.reshape(self.groups, -1), self.readers.reshape(self.waves, self.groups, -1)
         writers[groups] = NOBODY
+        self.by_atomics.reshape(self.groups, -1)[groups] = False
         readers[:, groups] = False
         for w in arrived:
             for access in (*w.local_loads, *w.vector_loads):
                 for units in (access.writes, access.staged):
-                    if units is not None:
+                    if units is not None and access.atomic:
+                        self.mark_atomic(w, units)
+                    elif units is not None:
                         self.mark_write(w, units, alike=units is access.writes)
                 if access.reads is not None:
                     self.mark_read(w, access.reads)

@@ -50,6 +50,7 @@ def _declare_all() -> None:
             )
     add("ds_read_b64_tr_b8", 226, action=_read_transposed, size=8, bits=8)
     add("ds_read_b64_tr_b16", 227, action=_read_transposed, size=8, bits=16)
+    add("ds_permute_b32", 62, action=_push, size=4)
     add("ds_bpermute_b32", 63, action=_permute, size=4)
     add("ds_swizzle_b32", 61, action=_swizzle, size=4)
 
@@ -67,11 +68,13 @@ def part_bytes(given: Given) -> int:
     return min(4, int(given.declared.facts["size"]))
 
 
-def _step(given: Given, run: Run, reads: int, writes: int) -> Step:
+def unit_step(given: Given, run: Run, reads: int, writes: int) -> Step:
+    """Return the step of an access to workgroup memory; EXEC is read by all."""
     return given.step(run, reads=reads | EXEC_MASK, writes=writes, lanes=True, queue="local", unit="local")
 
 
-def _row(given: Given, name: str, width: int) -> int:
+def local_row(given: Given, name: str, width: int) -> int:
+    """Return the row of a data register, which may be an accumulation register."""
     return given.registers.row(given.field(name), bool(given.field("acc")), width)
 
 
@@ -79,21 +82,23 @@ def _address(given: Given) -> int:
     return given.registers.row(given.field("vaddr"), False)
 
 
-def _offsets(given: Given) -> tuple[int, ...]:
+def local_offsets(given: Given) -> tuple[int, ...]:
+    """Return offsets in bytes: one, or two of instructions that access two places."""
     scale = given.declared.facts.get("scale")
     if scale is None:
         return (given.field("offset0") | given.field("offset1") << 8,)
     return given.field("offset0") * scale, given.field("offset1") * scale
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """Return what an address of an access of so many bytes is a multiple of."""
     return 16 if size == 12 else size
 
 
 def _read(given: Given) -> Step:
-    size, offsets, address = given.declared.facts["size"], _offsets(given), _address(given)
+    size, offsets, address = given.declared.facts["size"], local_offsets(given), _address(given)
     width = size // 4
-    row = _row(given, "vdst", width * len(offsets))
+    row = local_row(given, "vdst", width * len(offsets))
     registers = rows_mask(row, width * len(offsets))
 
     def run(w: Waves) -> None:
@@ -103,7 +108,7 @@ def _read(given: Given) -> Step:
         base = w.v[address].astype(np.int64)
         found: list[Array] = []
         for offset in offsets:
-            places = local.places(w, base + offset, size, _aligned(size))
+            places = local.places(w, base + offset, size, aligned(size))
             units = local.units_of(places, size)
             local.check_read(w, units)
             local.mark_read(w, units)
@@ -115,13 +120,13 @@ def _read(given: Given) -> Step:
         reads = seen[0] if len(seen) == 1 else np.concatenate(seen, axis=-1)
         w.load(w.local_loads, Outstanding(registers, reads=reads))
 
-    return _step(given, run, rows_mask(address), registers)
+    return unit_step(given, run, rows_mask(address), registers)
 
 
 def _write(given: Given) -> Step:
-    size, offsets, address = given.declared.facts["size"], _offsets(given), _address(given)
+    size, offsets, address = given.declared.facts["size"], local_offsets(given), _address(given)
     width = size // 4
-    rows = [_row(given, f"data{number}", width) for number in range(len(offsets))]
+    rows = [local_row(given, f"data{number}", width) for number in range(len(offsets))]
     reads = rows_mask(address)
     for row in rows:
         reads |= rows_mask(row, width)
@@ -132,7 +137,7 @@ def _write(given: Given) -> Step:
         words = local.bytes.view(np.uint32)
         base = w.v[address].astype(np.int64)
         for offset, row in zip(offsets, rows, strict=True):
-            places = local.places(w, base + offset, size, _aligned(size))
+            places = local.places(w, base + offset, size, aligned(size))
             units = local.units_of(places, size)
             data = w.v[row : row + width]
             local.check_write(w, units, _alike(words, places // 4, data, units))
@@ -142,7 +147,7 @@ def _write(given: Given) -> Step:
         writes = seen[0] if len(seen) == 1 else np.concatenate(seen, axis=-1)
         w.load(w.local_loads, Outstanding(0, writes=writes))
 
-    return _step(given, run, reads, 0)
+    return unit_step(given, run, reads, 0)
 
 
 def _alike(words: Array, index: Array, data: Array, units: Array) -> Callable[[], Array]:
@@ -167,8 +172,8 @@ def _store(words: Array, index: Array, data: Array) -> None:
 
 
 def _read_part(given: Given) -> Step:
-    size, [offset], address = given.declared.facts["size"], _offsets(given), _address(given)
-    signed, row = bool(given.declared.facts["signed"]), _row(given, "vdst", 1)
+    size, [offset], address = given.declared.facts["size"], local_offsets(given), _address(given)
+    signed, row = bool(given.declared.facts["signed"]), local_row(given, "vdst", 1)
     kind = np.dtype(f"{'i' if signed else 'u'}{size}")
     half, shift = bool(given.declared.facts.get("half")), np.uint32(16 * given.declared.facts.get("high", False))
 
@@ -184,12 +189,12 @@ def _read_part(given: Given) -> Step:
         w.put(row, data)
         w.load(w.local_loads, Outstanding(rows_mask(row), reads=units))
 
-    return _step(given, run, rows_mask(address) | (rows_mask(row) if half else 0), rows_mask(row))
+    return unit_step(given, run, rows_mask(address), rows_mask(row))
 
 
 def _write_part(given: Given) -> Step:
-    size, [offset], address = given.declared.facts["size"], _offsets(given), _address(given)
-    row, shift = _row(given, "data0", 1), np.uint32(16 * given.declared.facts["high"])
+    size, [offset], address = given.declared.facts["size"], local_offsets(given), _address(given)
+    row, shift = local_row(given, "data0", 1), np.uint32(16 * given.declared.facts["high"])
     kind = np.dtype(f"u{size}")
 
     def run(w: Waves) -> None:
@@ -202,14 +207,14 @@ def _write_part(given: Given) -> Step:
         local.mark_write(w, units, alike=True)
         w.load(w.local_loads, Outstanding(0, writes=units))
 
-    return _step(given, run, rows_mask(address) | rows_mask(row), 0)
+    return unit_step(given, run, rows_mask(address) | rows_mask(row), 0)
 
 
 def _read_transposed(given: Given) -> Step:
     """Each row of 16 lanes reads 8 bytes a lane, and a lane gets one element of each of 4 lanes (8 of bytes)."""
     bits: int = given.declared.facts["bits"]
-    [offset], address = _offsets(given), _address(given)
-    row = _row(given, "vdst", 2)
+    [offset], address = local_offsets(given), _address(given)
+    row = local_row(given, "vdst", 2)
     per_lane, sources = 64 // bits, ROW * bits // 64
     lane: Array = np.arange(LANES)[:, None]
     component: Array = np.arange(per_lane)
@@ -229,13 +234,13 @@ def _read_transposed(given: Given) -> Step:
         w.v[row], w.v[row + 1] = moved[:, :, 0], moved[:, :, 1]
         w.load(w.local_loads, Outstanding(rows_mask(row, 2), reads=units))
 
-    return _step(given, run, rows_mask(address), rows_mask(row, 2))
+    return unit_step(given, run, rows_mask(address), rows_mask(row, 2))
 
 
 def _permute(given: Given) -> Step:
     """Each lane takes a value from the lane that its address, in bytes of 4, names; 0 from one that is not live."""
-    [offset], address = _offsets(given), _address(given)
-    source, row = _row(given, "data0", 1), _row(given, "vdst", 1)
+    [offset], address = local_offsets(given), _address(given)
+    source, row = local_row(given, "data0", 1), local_row(given, "vdst", 1)
 
     def run(w: Waves) -> None:
         lane = ((w.v[address].astype(np.int64) + offset) // 4 % LANES).astype(np.int64)
@@ -245,13 +250,34 @@ def _permute(given: Given) -> Step:
         w.put(row, data)
         w.load(w.local_loads, Outstanding(rows_mask(row)))
 
-    return _step(given, run, rows_mask(address) | rows_mask(source), rows_mask(row))
+    return unit_step(given, run, rows_mask(address) | rows_mask(source), rows_mask(row))
+
+
+def _push(given: Given) -> Step:
+    """Each lane sends a value to the lane that its address, in bytes of 4, names; the last one wins, none leaves 0."""
+    [offset], address = local_offsets(given), _address(given)
+    source, row = local_row(given, "data0", 1), local_row(given, "vdst", 1)
+
+    def run(w: Waves) -> None:
+        to = ((w.v[address].astype(np.int64) + offset) // 4 % LANES).astype(np.int64)
+        data, waves = np.zeros(w.live.shape, np.uint32), np.arange(w.count)
+        for lane in range(LANES):
+            sends = w.live[:, lane]
+            data[waves[sends], to[sends, lane]] = w.v[source][sends, lane]
+        w.put(row, data)
+        w.load(w.local_loads, Outstanding(rows_mask(row)))
+
+    return unit_step(given, run, rows_mask(address) | rows_mask(source), rows_mask(row))
 
 
 def swizzle_lanes(pattern: int) -> Array:
     """Return which lane each lane reads: within four lanes, or within 32 by three masks on its number."""
     lane = np.arange(LANES)
     if pattern & 0x8000:
+        if pattern >> 13 == 0b110:
+            count, fixed = pattern >> 5 & 31, pattern & 31
+            turned = lane % 32 + (-count if pattern >> 10 & 1 else count)
+            return lane // 32 * 32 + (lane % 32 & fixed | turned % 32 & ~fixed)
         if pattern >> 8 != 0x80:
             raise Stop("unsupported", f"has the swizzle pattern {pattern:#x}, which is not modelled")
         return lane // 4 * 4 + (pattern >> 2 * (lane % 4) & 3)
@@ -260,9 +286,9 @@ def swizzle_lanes(pattern: int) -> Array:
 
 
 def _swizzle(given: Given) -> Step:
-    [pattern] = _offsets(given)
+    [pattern] = local_offsets(given)
     lanes = swizzle_lanes(pattern)
-    source, row = _row(given, "vaddr", 1), _row(given, "vdst", 1)
+    source, row = local_row(given, "vaddr", 1), local_row(given, "vdst", 1)
 
     def run(w: Waves) -> None:
         data = w.v[source][:, lanes]
@@ -271,7 +297,7 @@ def _swizzle(given: Given) -> Step:
         w.put(row, data)
         w.load(w.local_loads, Outstanding(rows_mask(row)))
 
-    return _step(given, run, rows_mask(source), rows_mask(row))
+    return unit_step(given, run, rows_mask(source), rows_mask(row))
 
 
 _declare_all()

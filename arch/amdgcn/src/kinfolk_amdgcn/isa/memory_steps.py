@@ -9,20 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import attrs
 import numpy as np
 
-from kinfolk.machine import AccessError
+from kinfolk_amdgcn.isa.atomics import CHANGES, OPERANDS, turns
+from kinfolk_amdgcn.isa.buffers import Places, buffer_places, resource_of
 from kinfolk_amdgcn.isa.declare import Declared, Table
 from kinfolk_amdgcn.isa.fault import Stop
+from kinfolk_amdgcn.isa.local_atomics import put_values, values_of
 from kinfolk_amdgcn.isa.operands import EXEC_MASK, rows_mask, scalar_mask, scalar_source, scalar_target
+from kinfolk_amdgcn.isa.ports import FLAT_PORT, MEMORY_PORT, PRIVATE_PORT, Naming, Port
 from kinfolk_amdgcn.isa.step import Given, Run, Step
 from kinfolk_amdgcn.isa.waves import LANES, M0, Array, Outstanding, Waves
 
 MEMORY: Final = Table()
-FLAT_SEGMENT, GLOBAL_SEGMENT = 0, 2
+FLAT_SEGMENT, SCRATCH_SEGMENT, GLOBAL_SEGMENT = 0, 1, 2
+SEGMENTS: Final = {FLAT_SEGMENT: "flat", SCRATCH_SEGMENT: "scratch"}
 NO_ADDRESS: Final = 0x7F
-Places = Callable[[Waves], tuple[Array, Array]]
-"""Byte addresses [waves, lanes], and which bytes from there on are in range: how many [waves, lanes]."""
 
 
 def _declare_all() -> None:
@@ -48,10 +51,22 @@ def _declare_all() -> None:
                 half: dict[str, Any] = {"size": size, "signed": signed, "high": high}
                 opcode = 32 + 2 * number + high
                 add(f"{prefix}_load_{name}_d16{'_hi' * high}", format_, opcode, kind, action="half", count=1, **half)
-        add(f"{prefix}_atomic_add", format_, 66, kind, action="atomic", size=4, count=1, type="u4")
-        add(f"{prefix}_atomic_add_f32", format_, 77, kind, action="atomic", size=4, count=1, type="f4")
+        for name, opcode, size, change in _atomics():
+            add(f"{prefix}_atomic_{name}", format_, opcode, kind, action="atomic", size=size, count=1, change=change)
+    for number, count in enumerate((1, 2, 4, 8, 16)):
+        suffix = f"x{count}" if count > 1 else ""
+        add(f"s_buffer_load_dword{suffix}", "SMEM", 8 + number, "scalar_load", count=count, buffer=True)
     for name, opcode, count in (("dword", 42, 1), ("dwordx4", 125, 4), ("dwordx3", 126, 3)):
         add(f"global_load_lds_{name}", "FLAT", opcode, "flat", action="stage", size=4, count=count)
+
+
+def _atomics() -> list[tuple[str, int, int, str]]:
+    """Return name, opcode, bytes and change of every atomic."""
+    names = ("swap", "cmpswap", "add", "sub", "smin", "umin", "smax", "umax", "and", "or", "xor", "inc", "dec")
+    found = [(name, 64 + number, 4, name) for number, name in enumerate(names)]
+    found += [(f"{name}_x2", 96 + number, 8, name) for number, name in enumerate(names)]
+    found += [("add_f32", 77, 4, "add_f"), ("pk_add_f16", 78, 4, "pk_add_f16"), ("add_f64", 79, 8, "add_f")]
+    return [*found, ("min_f64", 80, 8, "min_f"), ("max_f64", 81, 8, "max_f"), ("pk_add_bf16", 82, 4, "pk_add_bf16")]
 
 
 def scalar_load_step(given: Given) -> Step:
@@ -60,34 +75,57 @@ def scalar_load_step(given: Given) -> Step:
     offset = (given.field("offset") ^ 0x100000) - 0x100000 if given.field("imm") else 0
     source = scalar_source(base, "i64")
     registers = scalar_mask(register, count)
+    buffer = bool(given.declared.facts.get("buffer"))
     extra = scalar_source(given.field("soffset"), "i32") if given.field("soffset_en") else None
     for number in range(count):
         scalar_target(register + number, "i32")
 
     def run(w: Waves) -> None:
-        address = source.read(w).data + np.uint64(offset & 0xFFFFFFFFFFFFFFFF)
+        moved = np.full(w.count, offset & 0xFFFFFFFFFFFFFFFF, np.uint64)
         if extra is not None:
-            address = address + extra.read(w).data.astype(np.uint64)
+            moved = moved + extra.read(w).data.astype(np.uint64)
+        if buffer:
+            w.s[:, register : register + count] = _scalar_buffer(w, base, moved, count)
+            w.load(w.local_loads, Outstanding(registers, scalar=True))
+            return
+        address = source.read(w).data + moved
         odd = (address & np.uint64(3)) != 0
         if odd.any():
             raise Stop("alignment", "is at an address that is no multiple of 4", int(np.argmax(odd)))
         places = address[:, None] + np.arange(0, 4 * count, 4, dtype=np.uint64)
-        with _naming(None):
+        with Naming(None):
             w.s[:, register : register + count] = w.batch.memory.read(places, 4)
         w.load(w.local_loads, Outstanding(registers, scalar=True))
 
-    reads = source.registers | (extra.registers if extra else 0)
+    reads = scalar_mask(base, 4 if buffer else 2) | (extra.registers if extra else 0)
     return _step(given, run, reads, registers)
+
+
+def _scalar_buffer(w: Waves, base: int, moved: Array, count: int) -> Array:
+    """Return dwords of a buffer, 0 of those out of range; the size counts records where there is a stride."""
+    resource = resource_of(w, base)
+    size = (resource.records * np.maximum(resource.stride, 1))[:, 0]
+    at = (moved & np.uint64(0xFFFFFFFC)).astype(np.int64)[:, None] + np.arange(0, 4 * count, 4)
+    wanted = at + 4 <= size[:, None]
+    found = np.zeros(at.shape, np.uint32)
+    places = (resource.base + at).view(np.uint64)
+    with Naming((np.nonzero(wanted)[0], np.zeros(int(wanted.sum()), np.int64))):
+        found[wanted] = w.batch.memory.read(places[wanted], 4)
+    return found
 
 
 def memory_step(given: Given) -> Step:
     """Return the step of a vector access to memory."""
-    places, reads = _buffer_places(given) if given.encoded.format == "MUBUF" else _global_places(given)
+    if given.encoded.format == "FLAT" and given.field("segment") != GLOBAL_SEGMENT:
+        verb = SEGMENTS[given.field("segment")]
+        named = attrs.evolve(given.declared, name=given.declared.name.replace("global_", f"{verb}_"))
+        given = attrs.evolve(given, declared=named)
+    places, reads = buffer_places(given) if given.encoded.format == "MUBUF" else _address_places(given)
     places = _traced(places, given.declared.facts["size"] * given.declared.facts["count"])
     action = given.declared.facts["action"]
-    if action == "stage" or (action == "load" and given.field("lds")):
+    if action == "stage" or (action == "load" and given.field("lds") and not _is_scratch(given)):
         return _stage(given, places, reads)
-    if given.field("lds"):
+    if given.field("lds") and not _is_scratch(given):
         raise Stop("unsupported", "stores from workgroup memory, which is not modelled")
     return {"load": _load, "half": _load_half, "store": _store, "atomic": _atomic}[action](given, places, reads)
 
@@ -109,44 +147,24 @@ def _step(given: Given, run: Run, reads: int, writes: int, lanes: bool = False) 
     return given.step(run, reads=reads, writes=writes, lanes=lanes, queue=queue, unit=unit)
 
 
-def _buffer_places(given: Given) -> tuple[Places, int]:
-    """Return where a buffer access goes: offsets from the base of its resource, checked against its size.
-
-    AMD's and LLVM's texts differ in whether the scalar offset counts in that check; code for which that would matter
-    stops.
-    """
-    base, offset = 4 * given.field("srsrc"), given.field("offset")
-    if given.field("idxen"):
-        raise Stop("unsupported", "indexes records of a buffer, which is not modelled")
-    row = given.registers.row(given.field("vaddr"), False) if given.field("offen") else -1
-    scalar = scalar_source(given.field("soffset"), "i32")
-    size = given.declared.facts["size"] * given.declared.facts["count"]
-
-    def places(w: Waves) -> tuple[Array, Array]:
-        resource = w.s[:, base : base + 4].astype(np.int64)
-        if (resource[:, 1] >> 16).any():
-            raise Stop("unsupported", "is of a buffer with a stride or a swizzle, which is not modelled")
-        address, records = resource[:, 0] | (resource[:, 1] & 0xFFFF) << 32, resource[:, 2]
-        within = np.full(w.live.shape, offset, np.int64) if row < 0 else w.v[row].astype(np.int64) + offset
-        moved = np.broadcast_to(scalar.read(w).data, (w.count,)).astype(np.int64)
-        there = records[:, None] - within
-        if moved.any():
-            fits, with_scalar = there >= size, there - moved[:, None] >= size
-            none, none_with = there <= 0, there - moved[:, None] <= 0
-            if (((fits != with_scalar) | (none != none_with)) & w.live).any():
-                raise Stop("unsupported", "is in range or not by whether its scalar offset counts, which is not known")
-        return (address + moved)[:, None] + within, there
-
-    reads = scalar_mask(base, 4) | scalar.registers | EXEC_MASK | (rows_mask(row) if row >= 0 else 0)
-    return places, reads
+def _is_scratch(given: Given) -> bool:
+    return given.encoded.format == "FLAT" and given.field("segment") == SCRATCH_SEGMENT
 
 
-def _global_places(given: Given) -> tuple[Places, int]:
-    """Return where an access to a global address goes; there is no range but what is allocated."""
-    if given.field("segment") != GLOBAL_SEGMENT:
-        raise Stop("unsupported", "is a flat or scratch access, which is not modelled")
-    offset = (given.field("offset") ^ 0x1000) - 0x1000
-    base, everything = given.field("saddr"), np.full((1, 1), 1 << 20, np.int64)
+def _port(given: Given) -> Port:
+    if given.encoded.format == "MUBUF":
+        return MEMORY_PORT
+    return {FLAT_SEGMENT: FLAT_PORT, SCRATCH_SEGMENT: PRIVATE_PORT, GLOBAL_SEGMENT: MEMORY_PORT}[given.field("segment")]
+
+
+def _address_places(given: Given) -> tuple[Places, int]:
+    """Return where an access to an address goes; there is no range but what is allocated."""
+    offset, everything = (given.field("offset") ^ 0x1000) - 0x1000, np.full((1, 1), 1 << 20, np.int64)
+    base = given.field("saddr")
+    if _is_scratch(given):
+        return _scratch_places(given, offset, everything)
+    if given.field("segment") == FLAT_SEGMENT:
+        base, offset = NO_ADDRESS, given.field("offset") & 0xFFF
     if base == NO_ADDRESS:
         row = given.registers.row(given.field("vaddr"), False, 2)
 
@@ -163,24 +181,31 @@ def _global_places(given: Given) -> tuple[Places, int]:
     return by_scalar, rows_mask(row) | source.registers | EXEC_MASK
 
 
-class _naming:  # noqa: N801 - used as a statement
-    """Turn what memory says of an access into a stop that names wave and lanes; `index` are those that took part."""
+def _scratch_places(given: Given, offset: int, everything: Array) -> tuple[Places, int]:
+    """Return where an access to private memory goes: a lane's register, where the encoding has one, and a scalar."""
+    row = given.registers.row(given.field("vaddr"), False) if given.field("lds") else -1
+    scalar = scalar_source(given.field("saddr"), "i32") if given.field("saddr") != NO_ADDRESS else None
 
-    def __init__(self, index: tuple[Array, Array] | None) -> None:
-        self._index = index
+    def places(w: Waves) -> tuple[Array, Array]:
+        at: Array = np.full(w.live.shape, offset, np.int64)
+        if row >= 0:
+            at = at + w.v[row]
+        if scalar is not None:
+            at = at + np.broadcast_to(scalar.read(w).data, (w.count,)).astype(np.int64)[:, None]
+        return at & 0xFFFFFFFF, everything
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, AccessError):
-            first = int(np.flatnonzero(error.wrong.any(axis=tuple(range(1, error.wrong.ndim))))[0])
-            if self._index is None:
-                raise Stop(error.kind, error.why, first) from None
-            raise Stop(error.kind, error.why, int(self._index[0][first]), [int(self._index[1][first])]) from None
+    reads = EXEC_MASK | (rows_mask(row) if row >= 0 else 0) | (scalar.registers if scalar else 0)
+    return places, reads
 
 
-def _loaded(w: Waves, places: Places, size: int, count: int) -> Array:
+def _began(given: Given, w: Waves, registers: int) -> None:
+    """Note an access on its way; a flat one may be to workgroup memory, so that it is waited for in both orders."""
+    w.load(w.vector_loads, Outstanding(registers))
+    if given.encoded.format == "FLAT" and given.field("segment") == FLAT_SEGMENT:
+        w.load(w.local_loads, Outstanding(registers))
+
+
+def _loaded(w: Waves, places: Places, size: int, count: int, port: Port = MEMORY_PORT) -> Array:
     """Return what lanes read as unsigned integers [waves, lanes, count]; 0 of what is out of range or not live."""
     address, there = places(w)
     each = np.arange(count, dtype=np.int64) * size
@@ -189,13 +214,12 @@ def _loaded(w: Waves, places: Places, size: int, count: int) -> Array:
     wanted = (within >= size) & w.live[..., None]
     if ((within > 0) & (within < size) & w.live[..., None]).any():
         raise Stop("unsupported", "reads a unit of which a part is out of range, which is not known")
-    if wanted.all():
-        with _naming(_all_lanes(w)):
+    if port is MEMORY_PORT and wanted.all():
+        with Naming(_all_lanes(w)):
             return w.batch.memory.read(reached.reshape(-1, count).view(np.uint64), size).reshape(reached.shape)
     data = np.zeros(reached.shape, f"u{size}")
     index = np.nonzero(wanted)
-    with _naming((index[0], index[1])):
-        data[index] = w.batch.memory.read(reached[index].view(np.uint64), size)
+    data[index] = port.read(w, index, reached[index].view(np.uint64), size)
     return data
 
 
@@ -212,15 +236,15 @@ def _load(given: Given, places: Places, reads: int) -> Step:
     facts = given.declared.facts
     size, count, signed = facts["size"], facts["count"], facts.get("signed", False)
     row = _data_row(given, count, destination=True)
-    registers = rows_mask(row, count)
+    registers, port = rows_mask(row, count), _port(given)
 
     def run(w: Waves) -> None:
-        data = _loaded(w, places, size, count)
+        data = _loaded(w, places, size, count, port)
         if signed:
             data = data.view(f"i{size}").astype(np.int32).view(np.uint32)
         for part in range(count):
             w.put(row + part, data[:, :, part])
-        w.load(w.vector_loads, Outstanding(registers))
+        _began(given, w, registers)
 
     return _step(given, run, reads, registers, lanes=True)
 
@@ -229,15 +253,15 @@ def _load_half(given: Given, places: Places, reads: int) -> Step:
     """Return the step of a load to one half of a register; the other stays."""
     facts, row = given.declared.facts, _data_row(given, 1, destination=True)
     size, signed, shift = facts["size"], facts["signed"], np.uint32(16 * facts["high"])
-    kept, registers = np.uint32(0xFFFF0000 >> int(shift)), rows_mask(row)
+    kept, registers, port = np.uint32(0xFFFF0000 >> int(shift)), rows_mask(row), _port(given)
 
     def run(w: Waves) -> None:
-        data = _loaded(w, places, size, 1)[:, :, 0]
+        data = _loaded(w, places, size, 1, port)[:, :, 0]
         wide = data.view(np.int8).astype(np.int16).view(np.uint16) if signed else data
         w.put(row, wide.astype(np.uint32) << shift | w.v[row] & kept)
-        w.load(w.vector_loads, Outstanding(registers))
+        _began(given, w, registers)
 
-    return _step(given, run, reads | registers, registers, lanes=True)
+    return _step(given, run, reads, registers, lanes=True)
 
 
 def _written_at(w: Waves, places: Places, size: int, count: int) -> tuple[Array, tuple[Array, ...]]:
@@ -252,46 +276,52 @@ def _written_at(w: Waves, places: Places, size: int, count: int) -> tuple[Array,
 
 
 def _store(given: Given, places: Places, reads: int) -> Step:
-    facts = given.declared.facts
+    facts, port = given.declared.facts, _port(given)
     size, count = facts["size"], facts["count"]
     row, shift = _data_row(given, count, destination=False), np.uint32(16 * facts.get("high", False))
 
     def run(w: Waves) -> None:
         reached, index = _written_at(w, places, size, count)
         values = w.v[row : row + count][index[2], index[0], index[1]] >> shift
-        with _naming((index[0], index[1])):
-            w.batch.memory.write(reached, values.astype(f"u{size}"))
-        w.load(w.vector_loads, Outstanding(0))
+        port.write(w, index, reached, values.astype(f"u{size}"))
+        _began(given, w, 0)
 
     return _step(given, run, reads | rows_mask(row, count), 0, lanes=True)
 
 
 def _atomic(given: Given, places: Places, reads: int) -> Step:
-    """Return the step of an addition to memory, one lane after the other; with the value before where that is asked."""
-    kind = np.dtype(given.declared.facts["type"])
-    row, returns = _data_row(given, 1, destination=False), bool(given.field("sc0"))
-    result = _data_row(given, 1, destination=True) if returns else -1
+    """Return the step of a change in memory, one lane after the other; with the value before where that is asked.
+
+    Of two operands in memory's instructions the new value comes first.
+    """
+    size, port = given.declared.facts["size"], _port(given)
+    change: Callable[..., Array] = CHANGES[given.declared.facts["change"]]
+    width, count = size // 4, OPERANDS.get(given.declared.facts["change"], 1)
+    row, returns = _data_row(given, width * count, destination=False), bool(given.field("sc0"))
+    result = _data_row(given, width, destination=True) if returns else -1
+    registers = rows_mask(result, width) if returns else 0
 
     def run(w: Waves) -> None:
-        reached, index = _written_at(w, places, 4, 1)
-        odd = (reached & np.uint64(3)) != 0
+        reached, index = _written_at(w, places, size, 1)
+        odd = (reached & np.uint64(size - 1)) != 0
         if odd.any():
             first = int(np.argmax(odd))
             where = int(index[0][first]), [int(index[1][first])]
-            raise Stop("alignment", "is at an address that is no multiple of 4", *where)
-        values = w.v[row][index[0], index[1]].view(kind)
-        before = np.empty(len(values), np.uint32)
-        with _naming((index[0], index[1])):
-            for number, value in enumerate(values):
-                at = reached[number : number + 1]
-                held = w.batch.memory.read(at, 4)
-                before[number] = held[0]
-                w.batch.memory.write(at, (held.view(kind) + value).view(np.uint32))
+            raise Stop("alignment", f"is at an address that is no multiple of {size}", *where)
+        lanes = index[:2]
+        operands = [values_of(w, row + number * width, width)[lanes] for number in reversed(range(count))]
+        before = np.empty(len(reached), f"u{size}")
+        for turn in turns(reached):
+            part = tuple(each[turn] for each in index)
+            before[turn] = port.read(w, part, reached[turn], size)
+            port.write(w, part, reached[turn], change(before[turn], *[each[turn] for each in operands]), atomic=True)
         if returns:
-            w.v[result][index[0], index[1]] = before
-        w.load(w.vector_loads, Outstanding(rows_mask(result) if returns else 0))
+            live = np.zeros(w.live.shape, np.bool_)
+            live[lanes] = True
+            put_values(w, result, width, live, before)
+        _began(given, w, registers)
 
-    return _step(given, run, reads | rows_mask(row), rows_mask(result) if returns else 0, lanes=True)
+    return _step(given, run, reads | rows_mask(row, width * count), registers, lanes=True)
 
 
 def _stage(given: Given, places: Places, reads: int) -> Step:

@@ -13,7 +13,7 @@ from kinfolk.ir.numpy_lanes import NumpyAlgebra, NumpyLane
 from kinfolk.ir.types import F32, I1, I32, ScalarType
 from kinfolk_amdgcn.isa.declare import TYPES
 from kinfolk_amdgcn.isa.fault import Stop
-from kinfolk_amdgcn.isa.waves import CONDITION, EXEC, LANES, SCALAR_BIT, VCC, Array, Waves
+from kinfolk_amdgcn.isa.waves import CONDITION, EXEC, LANES, SCALAR_BIT, SHARED_APERTURE, VCC, Array, Waves
 
 Read = Callable[[Waves], NumpyLane]
 Write = Callable[[Waves, Array], None]
@@ -24,6 +24,8 @@ ALGEBRA: Final = NumpyAlgebra.of_lanes(LANES)
 EXEC_MASK: Final = 3 << SCALAR_BIT + EXEC
 _FLOATS: Final = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
 _INVERSE_TWO_PI: Final = {32: 0x3E22F983, 16: 0x3118, 64: 0x3FC45F306DC9C882}
+APERTURES: Final = {235: SHARED_APERTURE, 237: SHARED_APERTURE + 1}
+"""Operands that are where flat addresses of workgroup memory, and of private memory, begin: their upper halves."""
 SCC_SOURCE, VCCZ, EXECZ = 253, 251, 252
 _READABLE: Final = frozenset((*range(102), VCC, VCC + 1, 124, EXEC, EXEC + 1))
 """Scalar registers that code may name: 102 of its own, VCC, M0, EXEC."""
@@ -171,6 +173,9 @@ def scalar_source(code: int, name: str, literal: int | None = None) -> Source:
         return Source(
             lambda w: NumpyLane(I32, (w.s64[:, register // 2] == 0).astype(np.uint32)), scalar_mask(register, 2)
         )
+    if code in APERTURES and type_.bits == 64:
+        aperture = _lane_of(APERTURES[code] << 32, type_)
+        return Source(lambda w: aperture, 0)
     if type_.bits == 64:
         _checked(code, 2)
         if code % 2:

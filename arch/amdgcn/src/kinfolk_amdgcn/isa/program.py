@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from kinfolk_amdgcn.isa import conditions, division, doubles, floats, half_floats, halves, integers
+from kinfolk_amdgcn.isa import conditions, division, doubles, floats, half_floats, halves, integers, local_atomics
 from kinfolk_amdgcn.isa.cache_steps import CACHE
 from kinfolk_amdgcn.isa.code_steps import CODE
 from kinfolk_amdgcn.isa.declare import Declared, Table
@@ -28,8 +28,8 @@ from kinfolk_amdgcn.isa.vector_alu import VECTOR
 from kinfolk_amdgcn.isa.vector_steps import vector_step
 from kinfolk_amdgcn.isa.waves import Waves
 
-_ADDING: Final = (division, doubles, floats, half_floats, halves, integers, conditions)
-"""What adds to the table of vector instructions by being imported."""
+_ADDING: Final = (division, doubles, floats, half_floats, halves, integers, conditions, local_atomics)
+"""What adds to the tables of other modules by being imported."""
 TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, LOCAL, MEMORY, CACHE, FLOW, CODE)
 _STEPS: Final[dict[str, Callable[[Given], Step]]] = {
     "lane": vector_step,
@@ -117,7 +117,6 @@ def check_modes(kernel: KernelObject) -> None:
     wrong: Iterable[str] = (
         *(["flushes f32 denormals"] if kernel.denormals_f32 != 3 else []),
         *(["does not round f32 to nearest even"] if kernel.rounding_f32 else []),
-        *([f"needs {kernel.private_bytes} bytes of scratch memory a lane"] if kernel.private_bytes else []),
         *([f"takes {name}" for name, _ in kernel.user if name in _UNKNOWN]),
     )
     for what in wrong:

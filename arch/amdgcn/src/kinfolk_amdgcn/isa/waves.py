@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 LANES: Final = 64
+SHARED_APERTURE: Final = 1 << 20
+"""The upper half of flat addresses of workgroup memory; that of private memory is the next one."""
 VCC, M0, EXEC = 106, 124, 126
 """Numbers of special scalar registers as operands have them; VCC and EXEC are pairs."""
 SCALARS: Final = 128
@@ -34,7 +36,8 @@ class Outstanding:
     """An access on its way: the registers it will write, and the units of workgroup memory that it reads or writes.
 
     Units are arrays whose first axis is of waves, -1 where a lane has none. `staged` units are written from memory
-    without passing registers. `scalar` loads end in no order.
+    without passing registers. `scalar` loads end in no order. `atomic` is what
+    writes by one.
     """
 
     registers: int
@@ -42,6 +45,7 @@ class Outstanding:
     reads: Array | None = None
     writes: Array | None = None
     scalar: bool = False
+    atomic: bool = False
 
     @property
     def arrays(self) -> tuple[Array | None, ...]:
@@ -51,7 +55,7 @@ class Outstanding:
     def part(self, index: Array) -> Outstanding:
         """Return what of it waves of these indices have on their way."""
         staged, reads, writes = (None if each is None else each[index] for each in self.arrays)
-        return Outstanding(self.registers, staged, reads, writes, self.scalar)
+        return Outstanding(self.registers, staged, reads, writes, self.scalar, self.atomic)
 
     def like(self, other: Outstanding) -> bool:
         """Whether it is the same access of other waves."""
@@ -64,20 +68,23 @@ class Outstanding:
             None if one is None or two is None else np.concatenate((one, two))
             for one, two in zip(self.arrays, other.arrays, strict=True)
         )
-        return Outstanding(self.registers, staged, reads, writes, self.scalar)
+        return Outstanding(self.registers, staged, reads, writes, self.scalar, self.atomic)
 
 
 @attrs.frozen(eq=False)
 class Batch:
     """What waves of workgroups that run together share; the kernel's code lies at the address `code`.
 
-    A `trace` takes down what they do, where somebody asked for it.
+    `private` [waves, lanes, bytes] is memory of each lane alone, with which bytes of it were written. A `trace` takes
+    down what they do, where somebody asked for it.
     """
 
     local: LocalMemory
     memory: Memory
     code: int
     trace: Trace | None = None
+    private: Array = attrs.field(factory=lambda: np.zeros((1, LANES, 0), np.uint8))
+    private_written: Array = attrs.field(factory=lambda: np.zeros((1, LANES, 0), np.bool_))
 
 
 class Waves:
