@@ -22,6 +22,7 @@ REQUEST = {
     "max_seqlen_k": "777",
     "absorbed_query": "true",
 }
+LATENT = ("pipelined", "grouped", "decode")
 DEFAULTS = {
     "kv_lora_rank": 512,
     "rope_dim": 64,
@@ -140,8 +141,8 @@ def test_a_pin_that_is_refused_is_named_where_others_would_serve(pin, said):
                 "mla.grouped.page_size",
                 "mla.prefill.page_size",
                 "mla.prefill.absorbed_query",
-                "mla.absorbed.page_size",
-                "mla.absorbed.absorbed_query",
+                *(f"mla.absorbed.{each}.page_size" for each in LATENT),
+                *(f"mla.absorbed.{each}.absorbed_query" for each in LATENT),
             },
         ),
         (
@@ -152,8 +153,8 @@ def test_a_pin_that_is_refused_is_named_where_others_would_serve(pin, said):
                 "mla.grouped.num_heads",
                 "mla.prefill.num_heads",
                 "mla.prefill.absorbed_query",
-                "mla.absorbed.num_heads",
-                "mla.absorbed.absorbed_query",
+                *(f"mla.absorbed.{each}.num_heads" for each in LATENT),
+                *(f"mla.absorbed.{each}.absorbed_query" for each in LATENT),
             },
         ),
         ({"page_size": "48", "candidate": "mla.decode"}, {"mla.decode.page_size"}),

@@ -146,7 +146,9 @@ def test_the_kernel_that_the_page_names_serves_each_row_of_its_table(arch):
         "mla.grouped",
         "mla.decode",
         "mla.prefill",
-        "mla.absorbed",
+        "mla.absorbed.pipelined",
+        "mla.absorbed.grouped",
+        "mla.absorbed.decode",
     }
     for fields, served in SERVED:
         each = int(re.search(r"max_seqlen_q=(\d+)", fields)[1])

@@ -12,6 +12,8 @@ import pytest
 
 from kinfolk.check import ScenarioReport
 from kinfolk.dispatch import dispatch, explain
+from kinfolk.errors import PinRefused
+from kinfolk.expr import Scope
 from kinfolk.ir.builder import constant
 from kinfolk.ir.types import I32
 from kinfolk.plugins.composition import Composition, compose
@@ -19,6 +21,8 @@ from kinfolk_mla.absorbed import absorb, project, tokens
 from kinfolk_mla.absorbed.spec import MlaAbsorbSpec, MlaProjectSpec, MlaTokensSpec
 from kinfolk_mla.decode.sequence import wide
 from kinfolk_mla.prefill import weights
+from kinfolk_mla.prefill.crossover import equal_queries
+from kinfolk_mla.prefill.preference import BY_THE_FASTEST, few_queries
 from kinfolk_mla.prefill_reference import projected_prefill
 from kinfolk_mla.projection import absorbed_query, projected_output
 from kinfolk_mla.request import MlaRequest
@@ -46,7 +50,7 @@ REQUEST = MlaRequest(
     causal=True,
     scale=192**-0.5,
 )
-PINNED = attrs.evolve(REQUEST, candidate="mla.absorbed")
+PINNED = attrs.evolve(REQUEST, candidate="mla.absorbed.decode")
 BF16 = ml_dtypes.bfloat16
 Patch = pytest.MonkeyPatch
 
@@ -96,39 +100,97 @@ def test_queries_are_absorbed_and_outputs_projected_as_numpy_does(arch: str, cou
     np.testing.assert_allclose(found["lse"], lse, atol=1.7e-2)
 
 
-def chosen(queries: int, keys: int, **changes: Any) -> str:
+def chosen(queries: int, keys: int, arch: str = "gfx942", flavor: str = "llvm22", **changes: Any) -> str:
     request = attrs.evolve(REQUEST, max_seqlen_q=queries, total_q=queries, max_seqlen_k=keys, **changes)
-    return dispatch(request, "gfx942").candidate
+    return dispatch(request, arch, flavor).candidate
 
 
-@pytest.mark.parametrize(("queries", "least"), [(1, 2), (64, 86), (128, 257), (255, 65281)])
-def test_few_queries_behind_many_keys_are_absorbed(queries: int, least: int) -> None:
-    """From q k >= 256 (k - q) on, keys and values are formed: on both sides of that edge."""
-    assert queries * least < 256 * (least - queries) and queries * (least - 1) >= 256 * (least - 1 - queries)
-    assert chosen(queries, least) == chosen(queries, 10**6) == "mla.absorbed"
-    assert chosen(queries, least - 1) == "mla.prefill"
-    assert chosen(queries, least, candidate="mla.prefill") == "mla.prefill"
-    assert chosen(queries, least - 1, candidate="mla.absorbed") == "mla.absorbed"
+EDGES = [
+    pytest.param("gfx942", {}, 1, 2, 161, "decode", id="one query"),
+    pytest.param("gfx942", {}, 64, 94, 201, "pipelined", id="64 queries"),
+    pytest.param("gfx942", {}, 200, 40201, 201, "pipelined", id="200 queries"),
+    pytest.param("gfx950", {}, 203, 41413, 204, "pipelined", id="203 queries"),
+    pytest.param("gfx942", {"num_heads": 4}, 48, 65, 184, "grouped", id="192 rows"),
+    pytest.param("gfx950", {"kv_dtype": "f8E4M3FN"}, 123, 15253, 124, "pipelined", id="8-bit floats"),
+]
 
 
-def test_many_queries_are_never_absorbed() -> None:
-    assert chosen(256, 10**6) == "mla.prefill"
+@pytest.mark.parametrize(("arch", "changes", "queries", "least", "few", "latent"), EDGES)
+def test_few_queries_behind_many_keys_are_absorbed(
+    arch: str, changes: dict[str, Any], queries: int, least: int, few: int, latent: str
+) -> None:
+    """From q k >= N (k - q) on, keys and values are formed: on both sides of that edge."""
+    assert queries * least < few * (least - queries) and queries * (least - 1) >= few * (least - 1 - queries)
+    name = f"mla.absorbed.{latent}"
+    assert chosen(queries, least, arch, **changes) == chosen(queries, 10**6, arch, **changes) == name
+    assert chosen(queries, least, arch, **changes, candidate="mla.prefill") == "mla.prefill"
+    assert chosen(queries, least - 1, arch, **changes, candidate=name) == name
+    if few == least_of_all(arch, changes):
+        assert chosen(queries, least - 1, arch, **changes) == "mla.prefill"
+
+
+def least_of_all(arch: str, changes: dict[str, Any]) -> int:
+    """Return with how many queries keys and values are formed, whichever candidate would attend over latent rows."""
+    return equal_queries(arch)["mla.pipelined"]["kv_dtype" in changes]
+
+
+@pytest.mark.parametrize("arch, few", [("gfx942", 201), ("gfx950", 204)])
+def test_many_queries_are_never_absorbed(arch: str, few: int) -> None:
+    assert chosen(few - 1, 10**6, arch) == "mla.absorbed.pipelined"
+    assert chosen(few, 10**6, arch) == "mla.prefill"
+
+
+@pytest.mark.parametrize("arch, few", [("gfx942", 161), ("gfx950", 108)])
+def test_the_kernel_of_old_compilers_leaves_more_to_keys_and_values(arch: str, few: int) -> None:
+    assert chosen(few - 1, 10**6, arch, "llvm20") == "mla.absorbed.decode"
+    assert chosen(few, 10**6, arch, "llvm20") == "mla.prefill"
+    assert chosen(few, 10**6, arch) == "mla.absorbed.pipelined"
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_numbers_of_queries_are_those_of_the_measured_loops(arch: str) -> None:
+    """Until a loop is faster, and `crossover` says what to write."""
+    own = {"gfx942": "f8E4M3FNUZ", "gfx950": "f8E4M3FN"}[arch]
+    for latent, equal in equal_queries(arch).items():
+        requests = [attrs.evolve(REQUEST, kv_dtype=each) for each in ("bf16", own)]
+        scopes = [Scope(request=each, arch=compose("mla", arch).arch) for each in requests]
+        assert tuple(few_queries(latent).integer(scope) for scope in scopes) == equal, latent
+        assert all(BY_THE_FASTEST.integer(scope) >= few_queries(latent).integer(scope) for scope in scopes)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("flavor", ["llvm20", "llvm22"])
+@pytest.mark.parametrize("changes", [{}, {"num_seg": 4}, {"page_size": 1}], ids=["", "segments", "pages of one key"])
+def test_what_serves_absorbed_queries_serves_projected_ones(arch: str, flavor: str, changes: dict[str, int]) -> None:
+    """Of any number of rows, behind a long prefix and where no candidate forms keys and values."""
+    for heads, queries in [(1, 1), (16, 2), (16, 3), (16, 4), (16, 8), (20, 16), (128, 1), (128, 5), (7, 100)]:
+        keys = 10**5 if not changes else queries
+        given = {"num_heads": heads, **changes}
+        absorbed = chosen(queries, keys, arch, flavor, absorbed_query=True, **given)
+        assert chosen(queries, keys, arch, flavor, **given) == absorbed.replace("mla.", "mla.absorbed."), given
 
 
 def test_why_tells_from_how_many_keys_on_it_pays() -> None:
     told = {each.name: each.notes for each in explain(compose("mla", "gfx942"), REQUEST, "llvm22").candidates}
-    assert "with up to 1 queries a sequence, absorbing them pays from 2 keys on" in told["mla.absorbed"]
+    assert "with up to 1 queries a sequence, absorbing them pays from 2 keys on" in told["mla.absorbed.decode"]
     assert any("slower" in note for note in told["mla.prefill"])
-    assert not any("slower" in note for note in told["mla.absorbed"])
+    assert any("slower here: of the last 128 rows" in note for note in told["mla.absorbed.pipelined"])
+    assert not any("slower" in note for note in told["mla.absorbed.decode"])
 
 
-def test_what_latent_attention_does_not_take_is_refused_in_this_candidates_name() -> None:
-    request = attrs.evolve(REQUEST, page_size=48, nope_dim=64, candidate="mla.absorbed")
-    refused = next(
-        each.refusals for each in explain(compose("mla", "gfx942"), request, "llvm22").candidates
-        if each.name == "mla.absorbed"
-    )  # fmt: skip
-    assert {each.code for each in refused} == {"mla.absorbed.page_size", "mla.absorbed.nope_dim"}
+def test_the_first_name_pins_none_and_those_there_are_are_named() -> None:
+    with pytest.raises(
+        PinRefused, match=r"supported: .*mla\.absorbed\.pipelined, mla\.absorbed\.grouped, mla\.absorbed\.decode"
+    ):
+        dispatch(attrs.evolve(REQUEST, candidate="mla.absorbed"), "gfx942")
+
+
+@pytest.mark.parametrize("name", ["mla.absorbed.pipelined", "mla.absorbed.grouped", "mla.absorbed.decode"])
+def test_what_latent_attention_does_not_take_is_refused_in_this_candidates_name(name: str) -> None:
+    request = attrs.evolve(REQUEST, page_size=48, nope_dim=64, candidate=name)
+    candidates = explain(compose("mla", "gfx942"), request, "llvm22").candidates
+    refused = next(each.refusals for each in candidates if each.name == name)
+    assert {each.code for each in refused} == {f"{name}.page_size", f"{name}.nope_dim"}
 
 
 def rotated_part_dropped(patch: Patch) -> None:
@@ -223,10 +285,14 @@ def test_a_planted_fault_is_seen(
 
 
 WAYS = [
-    pytest.param({"max_seqlen_q": 16, "max_seqlen_k": 200, "num_heads": 4}, "mla.absorbed", id="behind a prefix"),
-    pytest.param({"max_seqlen_q": 1, "max_seqlen_k": 300, "num_heads": 128}, "mla.absorbed", id="a step of many heads"),
-    pytest.param({"max_seqlen_q": 2, "max_seqlen_k": 300, "num_heads": 16}, "mla.absorbed", id="idle waves"),
-    pytest.param({"max_seqlen_q": 300, "page_size": 1, "num_pages": 400}, "mla.absorbed", id="pages of one key"),
+    pytest.param(
+        {"max_seqlen_q": 16, "max_seqlen_k": 200, "num_heads": 4}, "mla.absorbed.grouped", id="behind a prefix"
+    ),
+    pytest.param(
+        {"max_seqlen_q": 1, "max_seqlen_k": 300, "num_heads": 128}, "mla.absorbed.pipelined", id="a step of many heads"
+    ),
+    pytest.param({"max_seqlen_q": 2, "max_seqlen_k": 300, "num_heads": 16}, "mla.absorbed.decode", id="idle waves"),
+    pytest.param({"max_seqlen_q": 300, "page_size": 1, "num_pages": 400}, "mla.absorbed.decode", id="pages of one key"),
     pytest.param({"max_seqlen_q": 16, "max_seqlen_k": 10, "num_heads": 4}, "mla.prefill", id="whole prompts"),
 ]
 

@@ -148,7 +148,7 @@ def test_a_wrong_input_is_told_before_anything_is_launched(plan, name):
     assert executor.launches == 0
 
 
-PROJECTED = ("mla.prefill", "mla.absorbed")
+PROJECTED = ("mla.prefill", "mla.absorbed.decode")
 """What serves projected queries: both take the same tensors."""
 
 

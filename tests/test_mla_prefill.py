@@ -123,7 +123,9 @@ def test_heads_in_groups_have_the_workspace_in_turn() -> None:
         assert not report.findings, report
 
 
-@pytest.mark.parametrize("candidate", ["mla.prefill", "mla.absorbed"])
+@pytest.mark.parametrize(
+    "candidate", ["mla.prefill", "mla.absorbed.pipelined", "mla.absorbed.grouped", "mla.absorbed.decode"]
+)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_it_agrees_with_decode_of_absorbed_queries(arch: str, candidate: str) -> None:
     """One query a sequence: keys and values formed, or queries absorbed on the device, give what decode of queries that
@@ -157,7 +159,7 @@ def test_neither_contract_serves_the_others_requests(absorbed: bool) -> None:
     """A pin cannot make it so, and the refusal says which field is the cause."""
     decode = {"absorbed_query": True, "max_seqlen_q": 1, "total_q": 2}
     request = attrs.evolve(REQUEST, num_heads=16, candidate=None, **(decode if absorbed else {}))
-    own, others = ["mla.decode"], ["mla.prefill", "mla.absorbed"]
+    own, others = ["mla.decode"], ["mla.prefill", "mla.absorbed.decode"]
     own, others = (own, others) if absorbed else (others, own)
     assert dispatch(request, "gfx942").candidate in own
     for other in others:

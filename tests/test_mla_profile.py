@@ -162,12 +162,17 @@ def test_useful_work_follows_the_mask(arch):
     request = composition.request_type(**given, **composition.request_type.cli_defaults(given))
     inputs = {"cu_seqlens_q": np.array([0, 2]), "cu_seqlens_k": np.array([0, 3]), "block_table": np.zeros((1, 1), int)}
     each = 16 * 2 * (2 * LATENT + ROPE)
-    assert composition.useful_flops(request, inputs) == (3 + 2) * each
-    assert composition.useful_flops(attrs.evolve(request, causal=False), inputs) == 6 * each
+    assert composition.useful_flops(request, "mla.decode", inputs) == (3 + 2) * each
+    assert composition.useful_flops(attrs.evolve(request, causal=False), "mla.decode", inputs) == 6 * each
     inputs |= {"c_kv": np.zeros((1, 16, LATENT)), "k_rope": np.zeros((1, 16, ROPE))}
     forming, pair = 16 * 2 * LATENT * (128 + 128), 16 * 2 * (128 + ROPE + 128)
     projected = attrs.evolve(request, absorbed_query=False)
-    assert composition.useful_flops(projected, inputs) == 3 * forming + (3 + 2) * pair
+    assert composition.useful_flops(projected, "mla.prefill", inputs) == 3 * forming + (3 + 2) * pair
+    absorbing = 2 * forming + (3 + 2) * each
+    assert composition.useful_flops(projected, "mla.absorbed.decode", inputs) == absorbing
+    inputs["cu_seqlens_k"] = np.array([0, 1])
+    absorbing = forming + each
+    assert composition.useful_flops(projected, "mla.absorbed.decode", inputs) == absorbing, "the first sees no key"
 
 
 @pytest.mark.needs("gfx950")

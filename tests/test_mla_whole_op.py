@@ -28,7 +28,7 @@ def draw(generator, *shape, size=1.0):
     return (size * generator.standard_normal(shape)).astype(ml_dtypes.bfloat16)
 
 
-@pytest.mark.parametrize("candidate", ["mla.decode", "mla.prefill", "mla.absorbed"])
+@pytest.mark.parametrize("candidate", ["mla.decode", "mla.prefill", "mla.absorbed.decode"])
 def test_projections_and_kernel_are_attention_of_projected_queries(candidate):
     generator = np.random.default_rng(0)
     fields = {

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.dispatch import dispatch
-from kinfolk.errors import NoCandidate
+from kinfolk.errors import Refused
 from kinfolk.flavor import flavors
 from kinfolk.plan import Plan
 from kinfolk.plugins.composition import Composition, compose
@@ -75,7 +75,7 @@ def plans(composition: Composition) -> Iterator[Plan]:
     """
     for given in document(composition, "profiled") or []:
         request = composition.request_type(**given, **composition.request_type.cli_defaults(given))
-        with contextlib.suppress(NoCandidate):
+        with contextlib.suppress(Refused):
             yield dispatch(request, composition.arch.name, newest())
 
 

@@ -15,7 +15,7 @@ ARGUMENTS = {
     "emit_ir": "spec arch",
     "gate_resources": "usage spec arch",
     "reference": "request inputs",
-    "useful_flops": "request inputs",
+    "useful_flops": "request candidate inputs",
     "check_outputs": "request outputs expected",
     "candidates": "arch",
     "scenarios": "request",

@@ -166,7 +166,7 @@ def test_exactly_one_reference_answers(environment):
 
 
 def test_useful_work_is_said_by_one_plugin_or_by_none(environment):
-    asked = "composition.useful_flops(None, {})"
+    asked = "composition.useful_flops(None, '', {})"
     assert environment("toy", "toyarch").ask(f"{TOY}answer = {asked}") is None
     assert environment("toy", "toyarch", "seven").ask(f"{TOY}answer = {asked}") == 7
     text = environment("toy", "toyarch", "seven", "unmeasured").ask(TOY + failure(asked))[1]

@@ -87,11 +87,12 @@ def kinfolk_reference(request: Request, inputs: Mapping[str, Any]) -> Mapping[st
 
 
 @hookspec
-def kinfolk_useful_flops(request: Request, inputs: Mapping[str, Any]) -> int | None:
+def kinfolk_useful_flops(request: Request, candidate: str, inputs: Mapping[str, Any]) -> int | None:
     """Return the floating-point operations that these inputs need by definition, or None where that is not said.
 
-    Multiplications and additions of matrix products alone, whatever a kernel does beyond them; at most one plugin
-    answers.
+    Multiplications and additions of matrix products alone, whatever a kernel does beyond them. `candidate` names the
+    one that serves the request: where there are several ways to the same outputs, the operations are those of its way.
+    At most one plugin answers.
     """
 
 

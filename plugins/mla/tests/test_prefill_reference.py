@@ -99,7 +99,7 @@ SINGLE = np.float32
 WIDTHS = {"kv_lora_rank": 512, "rope_dim": 64, "nope_dim": 128, "v_dim": 128}
 
 
-@pytest.fixture(scope="module", params=["mla.prefill", "mla.absorbed"])
+@pytest.fixture(scope="module", params=["mla.prefill", "mla.absorbed.decode"])
 def model(request):
     """A projected batch as wide as the models', in bf16, with weights that keep keys and values of unit size; pinned to
     what forms keys and values, or to what absorbs.
@@ -127,7 +127,7 @@ def model(request):
 
 def rounded_prefill(request, inputs):
     """Prefill as a kernel may do it: what the pinned candidate forms, and weights, rounded to bf16, sums in f32."""
-    absorbs = request.candidate == "mla.absorbed"
+    absorbs = request.candidate == "mla.absorbed.decode"
     out, lse = projected_prefill(request, inputs)
     for sequence, (begin, end) in enumerate(((0, 40), (40, 41))):
         length = int(np.diff(inputs["cu_seqlens_k"])[sequence])
@@ -228,7 +228,7 @@ def test_of_two_scores_within_their_roundings_either_may_have_all_weight(model):
     expected, outputs = projected_reference(*steep), rounded_prefill(*steep)
     value = expected["out"].value
     other_key = (np.abs(outputs["out"].astype(float) - value) > 0.1 * np.abs(value).max()).any(axis=-1)
-    assert other_key.sum() == (2 if request.candidate == "mla.absorbed" else 0)
+    assert other_key.sum() == (2 if request.candidate == "mla.absorbed.decode" else 0)
     assert failures(outputs, expected) == []
     elsewhere = outputs["out"].copy()
     elsewhere[np.roll(other_key, 1, axis=0)] = outputs["out"][other_key]

@@ -132,9 +132,11 @@ class Composition:
         given = {"request": request, "inputs": _read_only(inputs)}
         return self._sole("kinfolk_reference", take, about=type(request).__name__, **given)
 
-    def useful_flops(self, request: Request, inputs: Mapping[str, Any]) -> int | None:
-        """Return the operations that inputs need by definition, or None where no plugin says; several may not."""
-        given = {"request": request, "inputs": _read_only(inputs)}
+    def useful_flops(self, request: Request, candidate: str, inputs: Mapping[str, Any]) -> int | None:
+        """Return the operations that inputs need by definition on the way of the candidate that serves them, or None
+        where no plugin says; several may not.
+        """
+        given = {"request": request, "candidate": candidate, "inputs": _read_only(inputs)}
         return self._only("kinfolk_useful_flops", _count_or_none, about=type(request).__name__, **given)
 
     def check_outputs(

@@ -41,7 +41,7 @@ def kinfolk_candidates(arch: Arch) -> Iterable[Candidate]:
     from kinfolk_mla.prefill.plan import PREFILL
     from kinfolk_mla.wide.plan import GROUPED, PIPELINED
 
-    return (PIPELINED, GROUPED, DECODE, PREFILL, ABSORBED)
+    return (PIPELINED, GROUPED, DECODE, PREFILL, *ABSORBED)
 
 
 @hookimpl
@@ -163,14 +163,20 @@ def kinfolk_reference(request: Request, inputs: Mapping[str, Any]) -> Mapping[st
 
 
 @hookimpl
-def kinfolk_useful_flops(request: Request, inputs: Mapping[str, Any]) -> int | None:
-    """Return the operations of attention over the keys that the queries see, and of forming projected keys."""
+def kinfolk_useful_flops(request: Request, candidate: str, inputs: Mapping[str, Any]) -> int | None:
+    """Return the operations of attention over the keys that the queries see, and of what projected queries need beside
+    it: keys and values formed, or queries absorbed and outputs projected.
+    """
     if not isinstance(request, MlaRequest):
         return None
-    from kinfolk_mla.prefill_reference import projected_flops
+    from kinfolk_mla.absorbed.limits import is_over_latent_rows
+    from kinfolk_mla.prefill_reference import absorbing_flops, projected_flops
     from kinfolk_mla.reference import useful_flops
 
-    return useful_flops(request, inputs) if request.absorbed_query else projected_flops(request, inputs)
+    if request.absorbed_query:
+        return useful_flops(request, inputs)
+    over_latent_rows = is_over_latent_rows(candidate)
+    return absorbing_flops(request, inputs) if over_latent_rows else projected_flops(request, inputs)
 
 
 @hookimpl

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import Expected, Tolerance
+from kinfolk_mla.absorbed.limits import is_over_latent_rows
 from kinfolk_mla.absorbed.tolerance import Absorbed
 from kinfolk_mla.bias import Bias
 from kinfolk_mla.prefill_tolerance import Rounded
-from kinfolk_mla.reference import Array, Floats, Keys, gated, gathered
+from kinfolk_mla.reference import Array, Floats, Keys, gated, gathered, useful_flops
 
 if TYPE_CHECKING:
     from kinfolk_mla.request import MlaRequest
@@ -118,9 +119,23 @@ def projected_flops(request: MlaRequest, inputs: Mapping[str, Array]) -> int:
     return 2 * request.num_heads * (expanded * of_key + seen * of_pair)
 
 
+def absorbing_flops(request: MlaRequest, inputs: Mapping[str, Array]) -> int:
+    """Return the operations of projected queries over latent rows: both products over the keys that each query sees,
+    and, of each query that sees one, the product of its first part and that of its latent output with the
+    up-projections.
+    """
+    queries = 0
+    for place, keys in sequences(request, inputs):
+        queries += int(seen_keys(request, place.stop - place.start, keys).any(axis=1).sum())
+    of_query = request.kv_lora_rank * (request.nope_dim + request.v_dim)
+    return 2 * request.num_heads * queries * of_query + useful_flops(request, inputs)
+
+
 def routes(request: MlaRequest) -> tuple[type[Rounded] | type[Absorbed], ...]:
     """Return what may be rounded on the way to an output: that of the candidate that is pinned, else either."""
-    return {"mla.prefill": (Rounded,), "mla.absorbed": (Absorbed,)}.get(request.candidate or "", (Rounded, Absorbed))
+    if request.candidate == "mla.prefill":
+        return (Rounded,)
+    return (Absorbed,) if is_over_latent_rows(request.candidate) else (Rounded, Absorbed)
 
 
 def projected_reference(request: MlaRequest, inputs: Mapping[str, Array]) -> dict[str, Any]:

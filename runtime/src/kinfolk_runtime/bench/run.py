@@ -238,7 +238,7 @@ class _Looking:
         except NotTimedError as error:
             return attrs.evolve(row, findings=(str(error),))
         figures: dict[str, float] = {**row.figures, **attrs.asdict(times)}
-        flops = self.composition.useful_flops(scenario.request, scenario.inputs())
+        flops = self.composition.useful_flops(scenario.request, plan.candidate, scenario.inputs())
         if flops is not None and times.median_us > 0.0:
             figures["tflops"] = flops / times.median_us / 1e6
         artifact = compile_plan(plan, composition=self.composition)

@@ -180,6 +180,8 @@ def _row(report: CandidateReport) -> tuple[object, ...]:
 def _print_failures(report: MutationReport, candidate: CandidateReport, asked: _Asked) -> None:
     if candidate.error:
         say(candidate.error)
+    if candidate.others:
+        say(f"{candidate.candidate} has no kernel of its own, but those of {', '.join(candidate.others)}")
     if candidate.unapplied:
         say(f"{candidate.candidate}: operators that apply and were not applied: {', '.join(candidate.unapplied)}")
     for outcome in candidate.survivors:

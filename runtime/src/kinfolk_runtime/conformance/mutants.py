@@ -18,7 +18,6 @@ REMEDY: Final = "Add a scenario that notices it, or drop what changes nothing; k
 
 def mutation(subject: Subject) -> Outcome:
     """Draw mutants by the subject's seed and run them; a survivor is a defect of the scenarios or of the kernel."""
-    found = Findings("mutation", "mutants", each=subject.serving)
     count = MANY if subject.full else FEW
     begun: list[str] = []
 
@@ -28,7 +27,12 @@ def mutation(subject: Subject) -> Outcome:
 
     requests = _requests(subject)
     report = mutate(subject.composed, subject.flavor_name, requests=requests, seed=subject.seed, count=count, step=step)
+    shared = {candidate.candidate for candidate in report.candidates if candidate.others}
+    found = Findings("mutation", "mutants", each=[each for each in subject.serving if each not in shared])
     for candidate in report.candidates:
+        if candidate.others:
+            found.note(f"{candidate.candidate} has no kernel of its own: those of {', '.join(candidate.others)}")
+            continue
         found.looked_at(len(candidate.outcomes), of=candidate.candidate)
         if candidate.error:
             found.wrong(candidate.candidate, candidate.error, "Let the kernel pass its own scenarios first")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, cast
 
 import numpy as np
@@ -42,25 +42,30 @@ def _allowance(candidate: str) -> str:
 
 def run_requests(subject: Subject) -> list[Request]:
     """Return the requests that are run: of each candidate one that is as large as the level allows, those with nothing
-    to do, those with a number at an end of its range, and those whose kernels are others."""
+    to do, those with a number at an end of its range, and those whose kernels are others. At level quick a candidate
+    adds to the first what its kernels are for that did not run for those before it."""
     return subject.once("run requests", lambda: _run_requests(subject))
 
 
 def _run_requests(subject: Subject) -> list[Request]:
     chosen: dict[str, Request] = {}
+    ran: set[str] = set()
     for candidate in subject.requests.candidates:
         fitting = runnable_plans(subject, candidate)
         if not fitting:
             continue
         largest = [plan.request for plan in fitting[-2 if subject.full else -1 :]]
+        own = _specs_of_all(subject, candidate, largest)
+        seen = own if subject.full else own | ran
         small = _shrunk(subject, candidate, _working(fitting)[0]).request
         found = (
             *largest,
-            *_ends(subject, candidate, small),
-            *_other_kernels(subject, candidate, largest, small),
+            *(_ends(subject, candidate, small) if subject.full or own - ran else ()),
+            *_other_kernels(subject, candidate, seen, small),
             *_left_out(subject, candidate, [*fitting[-1:], _planned(subject, candidate, small)]),
         )
         chosen |= {each.to_json(): each for each in found}
+        ran |= _specs_of_all(subject, candidate, found)
     return list(chosen.values())
 
 
@@ -164,12 +169,10 @@ def _ends(subject: Subject, candidate: Candidate, request: Request) -> Iterator[
                 yield found
 
 
-def _other_kernels(
-    subject: Subject, candidate: Candidate, chosen: list[Request], request: Request
-) -> Iterator[Request]:
-    """Yield the request with another value of each compiled field, where that has a kernel not run so far: at level
+def _other_kernels(subject: Subject, candidate: Candidate, seen: set[str], request: Request) -> Iterator[Request]:
+    """Yield the request with another value of each compiled field, where that has a kernel not seen so far: at level
     quick the first two of each field, from both ends of its values."""
-    seen = {spec for each in chosen for spec in _specs_of(subject, candidate, each)}
+    seen = set(seen)
     for name, pool in subject.requests.pools.items():
         if name in subject.requests.launch:
             continue
@@ -188,6 +191,10 @@ def _other_kernels(
 def _specs_of(subject: Subject, candidate: Candidate, request: Request) -> set[str]:
     plan = cast("Plan", subject.requests.verdict(request, candidate).plan)
     return {launch.spec.identity() for launch in plan.launches}
+
+
+def _specs_of_all(subject: Subject, candidate: Candidate, requests: Iterable[Request]) -> set[str]:
+    return {spec for each in requests for spec in _specs_of(subject, candidate, each)}
 
 
 def _from_both_ends(values: list[Any]) -> list[Any]:
@@ -218,7 +225,11 @@ def mutation_requests(subject: Subject) -> tuple[Request, ...]:
         if fitting:
             small = _shrunk(subject, candidate, min(_working(fitting), key=_workgroups)).request
             left_out = _left_out(subject, candidate, [_planned(subject, candidate, small)])
-            for each in (small, *_other_kernels(subject, candidate, [small], small), *left_out):
+            for each in (
+                small,
+                *_other_kernels(subject, candidate, _specs_of(subject, candidate, small), small),
+                *left_out,
+            ):
                 found[each.to_json()] = each
     return tuple(found.values())
 

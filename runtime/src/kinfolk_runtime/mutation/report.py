@@ -31,6 +31,7 @@ class CandidateReport:
     """One candidate on one arch: its kernels, and what became of each mutant that was run.
 
     `applied` are operators that were applied to another candidate, whose sample this one's is drawn together with.
+    `others` are the candidates whose kernels it launches, where it has none of its own: it needs no mutants then.
     """
 
     candidate: str
@@ -38,6 +39,7 @@ class CandidateReport:
     outcomes: tuple[Outcome, ...]
     error: str = ""
     applied: frozenset[str] = frozenset()
+    others: tuple[str, ...] = ()
 
     @property
     def survivors(self) -> tuple[Outcome, ...]:
@@ -62,8 +64,9 @@ class CandidateReport:
 
     @property
     def status(self) -> Literal["pass", "fail"]:
-        """`fail` for a survivor, an operator never applied, an error, or nothing run at all."""
-        return "fail" if self.error or self.survivors or self.unapplied or not self.outcomes else "pass"
+        """`fail` for a survivor, an operator never applied, an error, or nothing run of kernels of its own."""
+        nothing = not self.outcomes and not self.others
+        return "fail" if self.error or self.survivors or self.unapplied or nothing else "pass"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object."""
@@ -71,6 +74,7 @@ class CandidateReport:
             "candidate": self.candidate,
             "status": self.status,
             "error": self.error,
+            "others": list(self.others),
             "mutants": len(self.outcomes),
             "killed": self.count("killed"),
             "equivalent": self.count("equivalent"),

@@ -102,6 +102,9 @@ def mutate(
     offered_operators = tuple(operators)
     reports: list[CandidateReport] = []
     for name in wanted:
+        if name not in owners.values():
+            reports.append(_of_others(composition, name, benches[name], owners, flavor))
+            continue
         benched = [Bench.of(composition, request, flavor) for request in benches[name]]
         run = _Run(
             tuple(_subjects(name, benched, owners, offered_operators)),
@@ -141,6 +144,16 @@ def _serving(composition: Composition, flavor: str) -> Iterator[str]:
     for each in composition.candidates():
         if each.min_llvm <= flavor_named(flavor).rank and not lacks_a_kind(composition, each, flavor):
             yield each.name
+
+
+def _of_others(
+    composition: Composition, name: str, requests: Sequence[Request], owners: Mapping[str, str], flavor: str
+) -> CandidateReport:
+    """Return the report of a candidate whose kernels are those of others, and are mutated there."""
+    plans = [selections.plan(composition, request, flavor) for request in requests]
+    launched = [launch.spec.identity() for plan in plans for launch in plan.launches]
+    others = tuple(dict.fromkeys(owners[each] for each in launched if each in owners))
+    return CandidateReport(candidate=name, kernels=(), outcomes=(), others=others)
 
 
 def _unasked(name: str) -> CandidateReport:

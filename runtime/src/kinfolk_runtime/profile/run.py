@@ -69,7 +69,8 @@ def profile(
     counter = Counter(composition.arch, workgroups)
     bind(plan, inputs, executor=counter, composition=emitter)()
     kernels = tuple(attrs.evolve(each, spec_digest=emitter.specs[each.kernel].digest()) for each in counter.launches)
-    return attrs.evolve(found, kernels=kernels, useful_flops=composition.useful_flops(chosen.request, inputs))
+    useful = composition.useful_flops(chosen.request, plan.candidate, inputs)
+    return attrs.evolve(found, kernels=kernels, useful_flops=useful)
 
 
 class _Emitter:

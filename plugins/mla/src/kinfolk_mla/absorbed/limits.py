@@ -16,19 +16,31 @@ from kinfolk_mla.decode.limits import ROPE_WIDTH, single
 from kinfolk_mla.prefill.limits import HEAD_WIDTH, weights_limits
 
 CODE: Final = "mla.absorbed"
+"""Begins the names of the candidates, and the codes of what both kernels around attention must meet."""
+
+
+def name_over(latent: Candidate) -> str:
+    """Return the name of the candidate that serves projected queries by one for latent attention."""
+    return f"{CODE}.{latent.name.rpartition('.')[2]}"
+
+
+def is_over_latent_rows(candidate: str | None) -> bool:
+    """Whether a candidate of this name absorbs projected queries."""
+    return candidate is not None and candidate.startswith(f"{CODE}.")
 
 
 def capability(latent: Candidate) -> tuple[Limit, ...]:
     """Return what a request must meet: all that the candidate for latent attention takes, but queries as projected."""
+    code = name_over(latent)
     inherited = [
-        attrs.evolve(limit, code=f"{CODE}{limit.code.removeprefix(latent.name)}")
+        attrs.evolve(limit, code=f"{code}{limit.code.removeprefix(latent.name)}")
         for limit in latent.capability
         if limit.field not in ("absorbed_query", "total_q")
     ]
     tokens, block = field("total_q"), MlaTokensSpec.block
     return (
         Limit(
-            f"{CODE}.absorbed_query",
+            f"{code}.absorbed_query",
             "not_implemented",
             "absorbed_query",
             not_(field("absorbed_query")),
@@ -37,7 +49,7 @@ def capability(latent: Candidate) -> tuple[Limit, ...]:
         ),
         *(
             Limit(
-                f"{CODE}.{name}",
+                f"{code}.{name}",
                 "not_implemented",
                 name,
                 eq(field(name), HEAD_WIDTH),
@@ -48,7 +60,7 @@ def capability(latent: Candidate) -> tuple[Limit, ...]:
         ),
         *inherited,
         Limit(
-            f"{CODE}.total_q",
+            f"{code}.total_q",
             "cannot",
             "total_q",
             all_of(tokens <= MlaTokensSpec.most_keys, ceil_div(tokens, block) <= fact("max_grid_y")),

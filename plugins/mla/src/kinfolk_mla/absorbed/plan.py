@@ -1,7 +1,9 @@
 """What projected queries over latent rows launch and bind: queries are absorbed, latent attention serves them as it
 does any, its outputs are projected.
 
-Behind a long prefix that costs less than forming keys and values of all of it: where, says `LEAST_KEYS`.
+Each candidate for latent attention gives one here, with its limits, notes and order: what would serve absorbed queries
+serves the projected ones. Behind a long prefix that costs less than forming keys and values of all of it: where, says
+`preference`.
 """
 
 from __future__ import annotations
@@ -12,16 +14,17 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from kinfolk.candidate import Candidate, Note
-from kinfolk.expr import ceil_div, field, not_
+from kinfolk.expr import Expr, all_of, ceil_div, field, not_
 from kinfolk.plan import Argument, Launch, Plan
 from kinfolk.remark import Remark
-from kinfolk_mla.absorbed.limits import CODE, capability
+from kinfolk_mla.absorbed.limits import capability, name_over
 from kinfolk_mla.absorbed.spec import MlaAbsorbSpec, MlaProjectSpec, MlaTokensSpec
 from kinfolk_mla.decode.candidate import DECODE
 from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, ROPE_WIDTH
 from kinfolk_mla.prefill.bindings import PROJECTED
-from kinfolk_mla.prefill.limits import HEAD_WIDTH
-from kinfolk_mla.prefill.preference import FEW_QUERIES, LEAST_KEYS, OVER_LATENT_ROWS
+from kinfolk_mla.prefill.limits import CAPABILITY, HEAD_WIDTH
+from kinfolk_mla.prefill.preference import few_queries, least_keys, over_latent_rows
+from kinfolk_mla.wide.plan import GROUPED, PIPELINED
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -49,9 +52,11 @@ def project_spec() -> MlaProjectSpec:
 def absorbed(latent: Candidate) -> Candidate:
     """Return the candidate that serves projected queries by one for latent attention, with two kernels around it."""
 
+    few = few_queries(latent.name)
+
     def plan(request: MlaRequest, arch: Arch) -> Plan:
         """Return the plan of an admitted request."""
-        return _around(latent.plan(request, arch), arch)
+        return _around(latent.plan(request, arch), few, arch)
 
     def specs(arch: Arch, flavor: str) -> Iterator[Spec]:
         """Yield every spec that a plan can name."""
@@ -61,32 +66,39 @@ def absorbed(latent: Candidate) -> Candidate:
 
     return attrs.evolve(
         latent,
-        name=CODE,
-        priority=11,
+        name=name_over(latent),
+        priority=AFTER_PREFILL + latent.priority,
         capability=capability(latent),
         plan=plan,
         specs=specs,
-        notes=(*latent.notes, SLOWER),
+        notes=(*latent.notes, _slower(few)),
     )
 
 
-SLOWER: Final = Note(
-    "slower than keys and values formed once: too many queries a sequence, or too few keys",
-    when=not_(OVER_LATENT_ROWS),
-    slower=True,
-)
+AFTER_PREFILL: Final = 10
+"""Where all are slower than another, keys and values are formed."""
 
-_NUMBERS: Final = {"queries": field("max_seqlen_q"), "least": LEAST_KEYS}
-REMARKS: Final = (
-    Remark(
+
+def _slower(few: Expr) -> Note:
+    """Return the note where `mla.prefill` costs less, of requests that it takes."""
+    taken = all_of(*(limit.condition for limit in CAPABILITY))
+    return Note(
+        "slower than keys and values formed once: too many queries a sequence, or too few keys",
+        when=all_of(not_(over_latent_rows(few)), taken),
+        slower=True,
+    )
+
+
+def _remark(few: Expr) -> Remark:
+    queries = field("max_seqlen_q")
+    return Remark(
         "with up to {queries} queries a sequence, absorbing them pays from {least} keys on",
-        field("max_seqlen_q") < FEW_QUERIES,
-        _NUMBERS,
-    ),
-)
+        queries < few,
+        {"queries": queries, "least": least_keys(few)},
+    )
 
 
-def _around(plan: Plan, arch: Arch) -> Plan:
+def _around(plan: Plan, few: Expr, arch: Arch) -> Plan:
     """Return the plan of latent attention with queries and outputs in workspaces, between the two kernels."""
     launches = (
         attrs.evolve(each, arguments=tuple(_latent(argument) for argument in each.arguments)) for each in plan.launches
@@ -101,7 +113,7 @@ def _around(plan: Plan, arch: Arch) -> Plan:
         plan,
         launches=(_launch(absorb_spec(), arch), *launches, _launch(project_spec(), arch)),
         bindings=(*(each if each.name == "out" else known.get(each.name, each) for each in PROJECTED), *workspaces),
-        remarks=(*REMARKS, *plan.remarks),
+        remarks=(_remark(few), *plan.remarks),
     )
 
 
@@ -124,4 +136,4 @@ def _launch(spec: MlaTokensSpec, arch: Arch) -> Launch:
     )
 
 
-ABSORBED: Final = absorbed(DECODE)
+ABSORBED: Final = tuple(absorbed(latent) for latent in (PIPELINED, GROUPED, DECODE))

@@ -19,7 +19,7 @@ from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, ROPE_WIDTH
 from kinfolk_mla.decode.plan import CONTENTS, OUTPUTS, page_shift, with_cache
 from kinfolk_mla.prefill.bindings import PROJECTED, WIDTH
 from kinfolk_mla.prefill.limits import CAPABILITY, HEAD_WIDTH
-from kinfolk_mla.prefill.preference import OVER_LATENT_ROWS
+from kinfolk_mla.prefill.preference import BY_THE_FASTEST, over_latent_rows
 from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ _BINDINGS: Final = (
 
 SLOWER: Final = Note(
     "slower than over latent rows, where a candidate serves them so: few queries a sequence behind many keys",
-    when=OVER_LATENT_ROWS,
+    when=over_latent_rows(BY_THE_FASTEST),
     slower=True,
 )
 

@@ -1,23 +1,49 @@
 """Whether projected queries are served over latent rows, or over keys and values of heads, as an expression.
 
 Absorbing costs 2 * 512 * (128 + 128) operations for each query and head, expanding as many for each key and head. A
-pair of them then costs 2 * (576 + 512) over latent rows and 2 * (192 + 128) over a head's keys and values. Over k keys,
-with q queries of which few are masked, the operations are equal where q k * 1536 = (k - q) * 262144: at q = 171 behind
-a long prefix. By the clocks of compiled loops (docs/generated/quality.md), queries rounded up to a workgroup's 256, it
-is about 200 for the wide kernels' loop and less for the one that attends here (docs/mla.md). Latent rows are taken
-where q k < 256 (k - q).
+pair of them then costs 2 * (576 + 512) over latent rows and 2 * (192 + 128) over a head's keys and values. What that
+is in clocks goes by the kernels: behind a long prefix both ways cost the same at the number of queries that
+`crossover.equal_queries` computes of compiled loops. With N for it, latent rows are taken where q k < N (k - q).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from kinfolk.expr import all_of, field, maximum
+from kinfolk.expr import Expr, all_of, fact, field, maximum, select
+from kinfolk.roles import role_fact
+from kinfolk_mla.cache import NARROW
 
-FEW_QUERIES: Final = 256
-"""With so many queries a sequence, or more, keys and values are formed whatever the prefix."""
+EQUAL_QUERIES: Final[Mapping[str, tuple[tuple[int, int], tuple[int, int]]]] = {
+    "mla.pipelined": ((201, 199), (204, 124)),
+    "mla.grouped": ((184, 180), (193, 113)),
+    "mla.decode": ((161, 148), (108, 97)),
+}
+"""By the candidate that attends over latent rows: for a cache as wide as queries and for one of 8-bit floats, where
+tiles pass through registers, then where they are read transposed.
+"""
 
-LEAST_KEYS: Final = field("max_seqlen_q") * FEW_QUERIES // maximum(FEW_QUERIES - field("max_seqlen_q"), 1) + 1
-"""From how many keys a sequence on latent rows cost less, where queries are few."""
 
-OVER_LATENT_ROWS: Final = all_of(field("max_seqlen_q") < FEW_QUERIES, field("max_seqlen_k") >= LEAST_KEYS)
+def few_queries(latent: str) -> Expr:
+    """Return from how many queries a sequence on keys and values are formed whatever the prefix, where a candidate
+    would attend over latent rows.
+    """
+    narrow = field("kv_dtype").one_of(tuple(NARROW.values()))
+    staged, transposed = (select(narrow, narrows, plain) for plain, narrows in EQUAL_QUERIES[latent])
+    return select(fact(role_fact("transpose_read_16")), transposed, staged)
+
+
+def least_keys(few: Expr) -> Expr:
+    """Return from how many keys a sequence on latent rows cost less, where queries are fewer than `few`."""
+    queries = field("max_seqlen_q")
+    return queries * few // maximum(few - queries, 1) + 1
+
+
+def over_latent_rows(few: Expr) -> Expr:
+    """Return whether latent rows cost less."""
+    return all_of(field("max_seqlen_q") < few, field("max_seqlen_k") >= least_keys(few))
+
+
+BY_THE_FASTEST: Final = few_queries("mla.pipelined")
+"""The most of all candidates."""

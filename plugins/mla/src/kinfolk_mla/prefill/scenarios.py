@@ -15,8 +15,11 @@ import numpy.typing as npt
 
 from kinfolk.check import Scenario, numpy_dtype
 from kinfolk.expr import Scope
+from kinfolk_mla.absorbed.limits import is_over_latent_rows, name_over
+from kinfolk_mla.absorbed.plan import ABSORBED
 from kinfolk_mla.addresses import address_scenarios
 from kinfolk_mla.cache import powers
+from kinfolk_mla.decode.candidate import DECODE
 from kinfolk_mla.decode.plan import has_idle_waves
 from kinfolk_mla.request import MODEL, MlaRequest
 from kinfolk_mla.scenarios import Spoil, misnamed, paged
@@ -96,8 +99,10 @@ def few_heads(request: MlaRequest) -> int:
     """Return how many heads scenarios have that are not about heads: over latent rows those of a wave, or as many more
     as the kernel needs that the request's number of heads selects.
     """
-    if request.candidate != "mla.absorbed":
+    if not is_over_latent_rows(request.candidate):
         return min(request.num_heads, FEW_HEADS)
+    if request.candidate != name_over(DECODE):
+        return min(request.num_heads, WAVE_HEADS)
     wanted = _idle_waves(request, request.num_heads)
     enough = range(WAVE_HEADS, request.num_heads)
     return next((heads for heads in enough if _idle_waves(request, heads) == wanted), request.num_heads)
@@ -128,7 +133,7 @@ def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
         candidate="mla.prefill",
     )
     few = {"num_heads": WAVE_HEADS, "total_q": 34, "max_seqlen_q": 17, "max_seqlen_k": 70}
-    return (expanded, attrs.evolve(expanded, **few, candidate="mla.absorbed"))
+    return (expanded, *(attrs.evolve(expanded, **few, candidate=each.name) for each in ABSORBED))
 
 
 def _scenario(
