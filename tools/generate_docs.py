@@ -2,7 +2,7 @@
 
 Nothing is compiled: limits and priorities are read from the candidates, figures from the families' goldens. Each page
 has a section for each family on each arch; those of the checkout's that are not installed are kept as they are. One
-page more lists what emitters are written with (`list_toolkit`).
+page lists what the model of time counts with on each arch, and one what emitters are written with (`list_toolkit`).
 """
 
 import argparse
@@ -16,10 +16,11 @@ from pathlib import Path
 import measure_quality
 from list_toolkit import page as toolkit
 
+from kinfolk.arch import Arch
 from kinfolk.expr import Scope
 from kinfolk.flavor import flavors
-from kinfolk.plugins.composition import Composition, compose
-from kinfolk.plugins.loading import usable
+from kinfolk.plugins.composition import Composition, arch_of, compose
+from kinfolk.plugins.loading import load, usable
 from kinfolk.refusal import Limit
 from kinfolk_runtime.goldens.place import Place
 from kinfolk_runtime.spec_space import spec_space
@@ -118,6 +119,20 @@ def quality(composition: Composition) -> Iterator[str]:
     yield table(measure_quality.COLUMNS, rows) if rows else "Nobody has measured any.\n"
 
 
+def time_constants(arch: Arch) -> str:
+    """Return what the model of time counts with on an arch."""
+    known = arch.machine.time_constants if arch.machine else None
+    if known is None:
+        return "It has no model of the time of its machine code.\n"
+    rows = [(f"`{c.name}`", f"{c.value:g}", c.unit, c.meaning, c.source) for c in known(arch)]
+    return table(("constant", "value", "unit", "means", "source"), rows)
+
+
+TIME = (
+    "# What the model of time counts with\n\nThe constants of `kinfolk profile --executor isa` "
+    "([machine code](../isa.md#time)). Nothing here was measured on a device. What an arch's memory and matrix unit "
+    "are is told by its facts.\n"
+)
 PAGES = {
     "support.md": (
         "# What is served\n\nA request that meets all limits of a candidate is served; any other is refused with every "
@@ -167,8 +182,18 @@ def generated(folder: Path) -> dict[str, str]:
         now |= {pair: "\n" + "\n".join(page(composition)) + "\n" for pair, composition in made.items()}
         body = "".join(f"## {family} on {arch}\n{text}" for (family, arch), text in sorted(now.items()))
         pages[name] = f"{HEAD}\n{title}\n{body}".rstrip("\n") + "\n"
+    pages["time.md"] = f"{HEAD}\n{TIME}\n{_by_arch(folder / 'time.md')}".rstrip("\n") + "\n"
     pages["toolkit.md"] = f"{HEAD}\n{toolkit()}".rstrip("\n") + "\n"
     return pages
+
+
+def _by_arch(path: Path) -> str:
+    """Return the sections of the page of constants; of an arch that is not installed, as it is."""
+    before = sections(path.read_text(encoding="utf-8")) if path.exists() else {}
+    now = {pair: body for pair, body in before.items() if pair[1] in absent()}
+    for arch in usable("arch"):
+        now["clocks", arch] = f"\n{time_constants(arch_of(load('arch', arch)))}\n"
+    return "".join(f"## {what} on {arch}\n{text}" for (what, arch), text in sorted(now.items()))
 
 
 def differences(pages: dict[str, str], folder: Path) -> list[str]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
-    from kinfolk.timing import LaunchTrace
+    from kinfolk.timing import Constant, LaunchTrace
     from kinfolk.usage import KernelArgument
 
 MachineClass = Literal[
@@ -224,7 +224,7 @@ class Machine:
     object with what `llvm-objdump -d` says of it. `given` are figures that stand in place of those in the file.
     `spare_registers(figures, arch)` returns how many more registers a wave could take before fewer waves fit.
     `load(object, symbol, arch)` returns a kernel of a code object that can be run, its only one where the symbol is
-    None; it is None itself where that is not declared.
+    None; it is None itself where that is not declared. `time_constants(arch)` is what its model of time counts with.
     Its scheduling model in LLVM counts `clocks_per_cycle` clocks as one cycle; a wave is on one of `simds` units.
     """
 
@@ -235,3 +235,4 @@ class Machine:
     read: Callable[[bytes, str | None, Mapping[str, int], Arch], tuple[MachineFunction, ...]]
     spare_registers: Callable[[Mapping[str, int], Arch], int]
     load: Callable[[bytes, str | None, Arch], Executable] | None = None
+    time_constants: Callable[[Arch], tuple[Constant, ...]] | None = None

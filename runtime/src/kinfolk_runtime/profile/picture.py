@@ -87,7 +87,7 @@ class BankPicture:
 
     def draw(self, path: Path) -> None:
         """Write the picture to a file, in the format of its suffix."""
-        image, drawing = _module("Image"), _module("ImageDraw")
+        image, drawing = module_of_pillow("Image"), module_of_pillow("ImageDraw")
         banks = self.cells.shape[1]
         width = max(LEFT + banks * CELL + GAP, 560)
         height = TOP + len(self.cells) * CELL + (len(self.groups) - 1) * GAP + BOTTOM
@@ -132,14 +132,15 @@ def worst_picture(profile: Profile) -> BankPicture:
 
 def check_drawable(path: Path) -> None:
     """Raise CannotDraw where a picture could not be written there: no Pillow, no folder, no format of that suffix."""
-    known = sorted(_module("Image").registered_extensions())
+    known = sorted(module_of_pillow("Image").registered_extensions())
     if path.suffix.lower() not in known:
         raise CannotDraw(f"{path} names no format of pictures by its suffix; one is .png")
     if not path.parent.is_dir():
         raise CannotDraw(f"{path.parent} is no folder; make it first")
 
 
-def _module(name: str) -> Any:
+def module_of_pillow(name: str) -> Any:
+    """Return a module of Pillow; CannotDraw where it is not installed."""
     import importlib
 
     try:

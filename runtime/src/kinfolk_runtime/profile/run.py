@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from kinfolk.arch import Arch
-from kinfolk.dispatch import selections
-from kinfolk.errors import Refused
 from kinfolk.flavor import DEFAULT_FLAVOR
 from kinfolk_runtime.binder import bind
 from kinfolk_runtime.executor import Work
-from kinfolk_runtime.memory import memory_refusals
 from kinfolk_runtime.profile.counts import Counts
 from kinfolk_runtime.profile.observed import CountingSimulator, sampled
+from kinfolk_runtime.profile.prepared import check_workgroups, prepared
 from kinfolk_runtime.profile.report import KernelProfile, Profile
 from kinfolk_runtime.simulator.buffers import Buffer
 from kinfolk_runtime.simulator.engine import Simulator
-from kinfolk_runtime.verify import chosen_scenarios
 
 if TYPE_CHECKING:
     from kinfolk.ir.value import Kernel
@@ -47,29 +44,26 @@ def profile(
     """
     from kinfolk.plugins.composition import compose
 
-    if workgroups is not None and (type(workgroups) is not int or workgroups < 1):
-        raise ValueError(f"workgroups takes a Python int of at least 1, or None for all, got {workgroups!r}")
+    check_workgroups(workgroups)
     composition = composition or compose(request.family, arch)
-    found = Profile(family=request.family, arch=arch, flavor=flavor, candidate=None, request=request.to_dict())
-    try:
-        asked = selections.plan(composition, request, flavor)
-    except Refused as refused:
-        return attrs.evolve(found, refusals=refused.refusals)
-    found = attrs.evolve(found, candidate=asked.candidate)
-    offered = composition.scenarios_of(asked)
-    if not offered and scenario is None:
+    ready = prepared(composition, request, flavor, scenario)
+    found = Profile(
+        family=request.family,
+        arch=arch,
+        flavor=flavor,
+        candidate=ready.candidate,
+        request=ready.request,
+        scenario=ready.scenario.name if ready.scenario else None,
+        refusals=ready.refusals,
+    )
+    if ready.plan is None or ready.scenario is None:
         return found
-    chosen = chosen_scenarios(offered, (scenario or offered[0].name,))[0]
-    plan = selections.plan(composition, chosen.request, flavor)
-    found = attrs.evolve(found, scenario=chosen.name, request=chosen.request.to_dict())
-    if excess := memory_refusals({chosen.name: plan}, {chosen.name: chosen.sparse}):
-        return attrs.evolve(found, refusals=excess)
-    inputs = chosen.inputs()
+    inputs = ready.scenario.inputs()
     emitter = _Emitter(composition)
     counter = Counter(composition.arch, workgroups)
-    bind(plan, inputs, executor=counter, composition=emitter)()
+    bind(ready.plan, inputs, executor=counter, composition=emitter)()
     kernels = tuple(attrs.evolve(each, spec_digest=emitter.specs[each.kernel].digest()) for each in counter.launches)
-    useful = composition.useful_flops(chosen.request, plan.candidate, inputs)
+    useful = composition.useful_flops(ready.scenario.request, ready.plan.candidate, inputs)
     return attrs.evolve(found, kernels=kernels, useful_flops=useful)
 
 

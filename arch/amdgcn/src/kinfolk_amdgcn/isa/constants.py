@@ -15,7 +15,7 @@ from kinfolk_amdgcn.machine.costs import CLOCKS_PER_CYCLE, LLVM, REAL
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
 
-_GCN: Final = "AMD, 'Graphics Cores Next architecture' (2012): each SIMD issues every fourth clock, 16 lanes wide"
+_GCN: Final = "AMD, 'Graphics Cores Next architecture', from memory: a SIMD of 16 lanes issues every fourth clock"
 _INSPECT: Final = "assumed, as model `real` of kinfolk inspect"
 _SCHEDULE: Final = "LLVM, SISchedule.td, CDNA3, as model `llvm` of kinfolk inspect"
 
@@ -57,7 +57,7 @@ def constants(arch: Arch) -> tuple[Constant, ...]:
                 "matrix_result",
                 CLOCKS_PER_CYCLE * (states + 1),
                 "clocks",
-                "from then until others can read its result; 12 less 4 per wait state of products of f32",
+                "from then until others can read its result; of products of f32 in proportion to their wait states",
                 "the arch's fact matrix_result_states: LLVM's hazard recogniser",
             ),
             ("local_latency", REAL["workgroup_memory"].result, "clocks", "of workgroup memory, served", _INSPECT),

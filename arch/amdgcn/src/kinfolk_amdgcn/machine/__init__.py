@@ -14,6 +14,7 @@ from kinfolk_amdgcn.target import TRIPLE
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
+    from kinfolk.timing import Constant
 
 _ELF: Final = b"\x7fELF"
 
@@ -28,6 +29,7 @@ def machine(simds: int) -> Machine:
         read=read,
         spare_registers=spare_registers,
         load=load,
+        time_constants=time_constants,
     )
 
 
@@ -36,6 +38,13 @@ def load(data: bytes, symbol: str | None, arch: Arch) -> Executable:
     from kinfolk_amdgcn.isa.executable import executable
 
     return executable(data, symbol, arch)
+
+
+def time_constants(arch: Arch) -> tuple[Constant, ...]:
+    """Return what the model of the time of machine code counts with; see `kinfolk_amdgcn.isa.constants`."""
+    from kinfolk_amdgcn.isa.constants import constants
+
+    return constants(arch)
 
 
 def target(data: bytes) -> str | None:
