@@ -147,6 +147,6 @@ def test_what_does_not_run_there_says_exactly_what_is_missing(answered) -> None:
     rows = {row["code"].removeprefix("mla.pipelined.spec."): row for row in pipelined["refusals"]}
     assert set(rows) == {"atom", "wave_size", "registers"}
     assert "matrix.16x16x16.bf16.bf16.f32" in rows["atom"]["limit"]
-    assert rows["wave_size"]["limit"] == "wave_size == 64"
+    assert rows["wave_size"]["limit"] == "an arch whose wave_size is 64"
     assert rows["registers"]["limit"] == "an arch that declares simds_per_cu and vgprs_per_simd"
     assert all(row["remedy"] for row in rows.values())

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from kinfolk.errors import PluginError
-from kinfolk.expr import all_of, const, eq, fact, field, multiple_of, not_, one_of
+from kinfolk.expr import all_of, ceil_div, const, eq, fact, field, multiple_of, not_, one_of, select
 from kinfolk.fields import ExactBool, ExactInt, FieldError, OneOf
 from kinfolk.refusal import Limit, Refusal, field_refusal, unmet
 
@@ -26,6 +26,7 @@ def limit(name, condition, code="toy.limit"):
 ARCH = {"lds_bytes": 65536, "max_index": 2147483647}
 LDS_KIB = fact("lds_bytes") // 1024
 HEADS, PAGE = field("num_heads"), field("page_size")
+OWN = select(fact("lds_bytes") > 1024, "bf16", "f16")
 
 WORDED = [
     ("num_heads", one_of(HEADS, (16, 32, 48, 64)), "16, 32, 48 or 64", (16, 64), (15, 65)),
@@ -38,6 +39,8 @@ WORDED = [
     ("num_heads", multiple_of(HEADS, 16), "a multiple of 16", (16, 32), (15, 17)),
     ("num_heads", all_of(HEADS >= 16, HEADS <= 128), "at least 16 and at most 128", (16, 128), (15, 129)),
     ("num_heads", HEADS <= LDS_KIB, "at most 64 (lds_bytes // 1024)", (64,), (65,)),
+    ("num_heads", ceil_div(HEADS, 16) <= LDS_KIB, "at most 1024 (lds_bytes // 1024 * 16)", (1024,), (1025,)),
+    ("dtype", eq(field("dtype"), OWN), "bf16 (by lds_bytes)", ("bf16",), ("f16",)),
     ("num_heads", HEADS * PAGE <= 1024, "num_heads * page_size <= 1024", (64,), (65,)),
     ("causal", field("causal"), "True", (True,), (False,)),
     ("causal", not_(field("causal")), "False", (False,), (True,)),
@@ -54,6 +57,26 @@ def test_each_condition_is_enforced_on_both_sides_of_its_edge_and_says_so(name, 
         [refusal] = unmet((rule,), Problem(**{name: value}), ARCH, "toy")
         assert refusal.limit == words
         assert (refusal.field, refusal.value, refusal.plugin) == (name, value, "toy")
+
+
+def test_what_is_asked_of_an_arch_alone_is_said_of_it():
+    [refusal] = unmet((limit("num_heads", fact("lds_bytes") >= 2**20),), Problem(), ARCH, "toy")
+    assert refusal.limit == "an arch whose lds_bytes is at least 1048576"
+
+
+def test_words_of_its_own_stand_for_a_condition_about_more_than_its_field():
+    rule = attrs.evolve(limit("num_heads", HEADS * PAGE <= 1024), takes="few enough for their pages")
+    [refusal] = unmet((rule,), Problem(num_heads=65), ARCH, "toy")
+    assert refusal.limit == rule.limit == rule.takes
+    assert unmet((rule,), Problem(num_heads=64), ARCH, "toy") == ()
+
+
+def test_a_word_that_people_use_has_a_remedy_of_its_own():
+    takes = OneOf(("bf16", "f16"), instead={"half": "Pass f16."})
+    for word, remedy in (("Half", "Pass f16."), ("whole", "Pass bf16 or f16.")):
+        with pytest.raises(FieldError) as caught:
+            takes(Problem(), attrs.fields(Problem).dtype, word)
+        assert caught.value.remedy == remedy
 
 
 def test_every_unmet_limit_is_reported_in_order():

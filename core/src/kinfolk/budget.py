@@ -20,6 +20,7 @@ def budget_limits(code: str, workgroups_per_cu: int, waves: int, remedy: str) ->
             field("vgpr") + field("agpr") <= fact("vgprs_per_simd") // waves_per_simd,
             because=f"{workgroups_per_cu} workgroups of {waves} waves share the registers of a compute unit",
             remedy=remedy,
+            takes="at most a wave's share of the arch's vgprs_per_simd with the agpr added",
         ),
         Limit(
             f"{code}.resources.workgroups_per_cu",

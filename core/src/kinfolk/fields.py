@@ -184,9 +184,13 @@ def _as_values(values: Any) -> tuple[Any, ...]:
 
 @attrs.frozen
 class OneOf:
-    """Take only one of the named values, of exactly its type."""
+    """Take only one of the named values, of exactly its type.
+
+    `instead` has a remedy for words that people use and that name none of them, or several; their case is no matter.
+    """
 
     values: tuple[int | bool | str, ...] = attrs.field(converter=_as_values)
+    instead: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True, hash=False)
 
     def __attrs_post_init__(self) -> None:
         kinds: set[type] = {type(value) for value in self.values}
@@ -196,7 +200,7 @@ class OneOf:
     def __call__(self, instance: object, field: attrs.Attribute[Any], value: object) -> None:
         owner = type(instance).__name__
         kind = type(self.values[0])
-        remedy = f"Pass {listing(self.values)}."
+        remedy = self.instead.get(str(value).lower(), f"Pass {listing(self.values)}.")
         if type(value) is not kind:
             raise FieldTypeError(owner, field.name, value, f"a Python {kind.__name__}", remedy)
         if value not in self.values:

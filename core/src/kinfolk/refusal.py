@@ -9,7 +9,7 @@ import attrs
 
 from kinfolk.errors import PluginError
 from kinfolk.expr import Expr, ExprError, ExprOverflow, Scope
-from kinfolk.expr.arithmetic import FloorDiv, Mul
+from kinfolk.expr.arithmetic import CeilDiv, FloorDiv, Mul
 from kinfolk.expr.condition import AllOf, AnyOf, Comparison, Eq, Ge, Gt, Le, Lt, Ne, Not, OneOf
 from kinfolk.expr.node import Const, Fact, Field
 from kinfolk.fields import FieldError, FieldTypeError, listing, shown
@@ -82,7 +82,8 @@ def _suggested(expr: Expr, scope: Scope) -> str:
 class Limit:
     """A condition that must hold; `field` is the one to blame, and `limit` is worded from the condition.
 
-    Where the remedy depends on the value found, it names `{suggestions}`: expressions over the same fields and facts.
+    Where that is about more than the field, `takes` has the words. Where the remedy depends on the value found, it
+    names `{suggestions}`: expressions over the same fields and facts.
     """
 
     code: str
@@ -92,15 +93,16 @@ class Limit:
     because: str = attrs.field(kw_only=True)
     remedy: str = attrs.field(kw_only=True)
     suggestions: tuple[tuple[str, Expr], ...] = attrs.field(kw_only=True, default=(), converter=_pairs)
+    takes: str = attrs.field(kw_only=True, default="")
 
     @property
     def limit(self) -> str:
-        """The values taken: `16, 32, 48 or 64`, `at most 65535`, else the condition itself."""
+        """The values taken: `16, 32, 48 or 64`, `at most 65535`, else `takes`, else the condition itself."""
         return self.worded(Scope())
 
     def worded(self, scope: Scope) -> str:
         """Return `limit` with the numbers that facts stand for."""
-        return _worded(self.condition, self.field, scope) or str(self.condition)
+        return self.takes or _worded(self.condition, Field(self.field), scope) or _of_arch(self.condition, scope)
 
     def remedy_in(self, scope: Scope) -> str:
         """Return the remedy with the values of its suggestions; where one has no value, it stands as it is written."""
@@ -121,26 +123,34 @@ _COMPARED: Final[dict[type[Expr], str]] = {Le: "at most ", Lt: "less than ", Ge:
 _MIRRORED: Final[dict[type[Expr], type[Expr]]] = {Le: Ge, Lt: Gt, Ge: Le, Gt: Lt, Eq: Eq, Ne: Ne}
 
 
-def _worded(condition: Expr, name: str, scope: Scope) -> str | None:
-    """Return the values that a condition takes for one field, in words; None where it is about more than that field."""
-    subject = Field(name)
+def _of_arch(condition: Expr, scope: Scope) -> str:
+    """Return in words what a condition asks of an arch, of which it compares a fact; another condition as it is."""
+    compared = condition.left if isinstance(condition, Comparison) else None
+    words = _worded(condition, compared, scope) if isinstance(compared, Fact) else None
+    return f"an arch whose {compared} is {words}" if words else str(condition)
+
+
+def _worded(condition: Expr, subject: Field | Fact, scope: Scope) -> str | None:
+    """Return the values that a condition takes for its subject, in words; None where it is about more than that."""
     match condition:
         case OneOf(term, values) if term == subject:
             return listing(values)
         case Eq(Mul(FloorDiv(term, Const(step)), Const(again)), last) if term == last == subject and step == again:
             return f"a multiple of {step}"
         case Comparison(left, right) if right == subject and left != subject:
-            return _worded(cast("Any", _MIRRORED[type(condition)])(right, left), name, scope)
+            return _worded(cast("Any", _MIRRORED[type(condition)])(right, left), subject, scope)
+        case Le(CeilDiv(term, Const(step)), most) if term == subject:
+            return _worded(Le(subject, most * int(step)), subject, scope)
         case Comparison(left, right) if left == subject:
             bound = _bound(right, scope)
             if bound is None or isinstance(condition, Eq):
                 return bound
             return ("anything but " if isinstance(condition, Ne) else _COMPARED[type(condition)]) + bound
         case AllOf(terms):
-            parts = [_worded(term, name, scope) for term in terms]
+            parts = [_worded(term, subject, scope) for term in terms]
             return " and ".join(part for part in parts if part) if parts and all(parts) else None
         case AnyOf(terms):
-            parts = [_worded(term, name, scope) for term in terms]
+            parts = [_worded(term, subject, scope) for term in terms]
             return " or ".join(part for part in parts if part) if parts and all(parts) else None
         case Not(term) if term == subject:
             return "False"
@@ -149,13 +159,15 @@ def _worded(condition: Expr, name: str, scope: Scope) -> str | None:
 
 
 def _bound(expr: Expr, scope: Scope) -> str | None:
-    """Return a bound in words: a constant, or arch facts with the number they make; None where a request decides it."""
+    """Return a bound in words: a constant, or arch facts with what they make; None where a request decides it."""
     if isinstance(expr, Const):
         return str(expr.value)
     if not all(isinstance(leaf, Fact) for leaf in expr.leaves()):
         return None
     try:
-        return f"{expr.evaluate(scope)} ({expr})"
+        value = expr.evaluate(scope)
+        decided = dict.fromkeys(str(leaf) for leaf in expr.leaves())
+        return f"{value} ({expr})" if isinstance(value, int) else f"{value} (by {' and '.join(decided)})"
     except ExprError:
         return str(expr)
 

@@ -1,5 +1,7 @@
 """What decode takes: each limit on both sides of its edge, and every admitted request within the space of specs."""
 
+import re
+
 import attrs
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from mla_requests import asking
 from mla_toy_arch import arch, atoms
 
 from kinfolk.expr import Scope, TensorGeometry, from_json
+from kinfolk.fields import FieldError
 from kinfolk.ir.meaning import Matrix, OperandMap
 from kinfolk.ir.op import OpDef
 from kinfolk.ir.types import SCALARS
@@ -14,14 +17,18 @@ from kinfolk.matrix import Atom, MatrixCatalog
 from kinfolk.plan import Offsets, PageIds
 from kinfolk.refusal import unmet
 from kinfolk.usage import Usage
+from kinfolk_mla.absorbed import limits as absorbed_limits
+from kinfolk_mla.combine import limits as combine_limits
 from kinfolk_mla.combine.plan import combine_spec
 from kinfolk_mla.combine.spec import MlaCombineSpec
 from kinfolk_mla.decode import limits as decode_limits
 from kinfolk_mla.decode.candidate import DECODE
 from kinfolk_mla.decode.limits import CAPABILITY, MOST_HEADS, MOST_QUERIES, workgroup_bytes
 from kinfolk_mla.decode.plan import SCHEDULES, decode_plan, decode_spec, decode_specs, schedule_for
-from kinfolk_mla.plugin import kinfolk_gate_resources, kinfolk_validate_spec
+from kinfolk_mla.plugin import kinfolk_candidates, kinfolk_gate_resources, kinfolk_validate_spec
+from kinfolk_mla.prefill import limits as prefill_limits
 from kinfolk_mla.spec import INVERSE_BITS, MlaDecodeSpec, MlaNarrowDecodeSpec
+from kinfolk_mla.wide import limits as wide_limits
 
 SPEC_LIMITS = decode_limits.SPEC_LIMITS[MlaDecodeSpec]
 NARROW_LIMITS = decode_limits.SPEC_LIMITS[MlaNarrowDecodeSpec]
@@ -333,3 +340,41 @@ def test_the_schedule_follows_from_what_an_arch_declares():
     assert decode_plan(request(), reading).launches[0].spec == decode_spec(False, schedules[0])
     assert decode_plan(request(), plain).launches[0].spec == decode_spec()
     assert set(decode_specs(reading, "llvm22")) & set(decode_specs(plain, "llvm22")) == {combine_spec()}
+
+
+def every_limit():
+    """Return the limits of all candidates, of all kinds of specs and of what the compiler made of each."""
+    found = [limit for candidate in kinfolk_candidates(having("fnuz")) for limit in candidate.capability]
+    spaces = (
+        decode_limits.SPEC_LIMITS,
+        prefill_limits.SPEC_LIMITS,
+        absorbed_limits.SPEC_LIMITS,
+        wide_limits._SPEC_LIMITS,
+    )
+    found += [limit for space in spaces for limits in space.values() for limit in limits]
+    found += [*combine_limits.SPEC_LIMITS, *combine_limits.RESOURCE_LIMITS]
+    return [*found, *decode_limits.resource_limits(decode_spec())]
+
+
+RAW = re.compile(r"[<>]|==|!=|select\(| in \(|'\w+'| // ")
+"""What an expression has that is written out, and a sentence has not."""
+
+
+def test_every_limit_says_what_it_takes_in_words():
+    found = every_limit()
+    assert len({limit.code for limit in found}) > 80
+    scope = Scope(arch=having("fnuz"))
+    assert not [(limit.code, limit.worded(scope)) for limit in found if RAW.search(limit.worded(scope))]
+    assert any(
+        RAW.search(str(limit.condition)) and RAW.search(attrs.evolve(limit, takes="").worded(scope)) for limit in found
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "remedy"), [("fp8", "fp8_format is ocp"), ("FP8", "fnuz"), ("float8_e4m3fn", "Pass f8E4M3FN.")]
+)
+def test_names_of_8_bit_floats_that_are_none_have_a_remedy(word, remedy):
+    with pytest.raises(FieldError) as caught:
+        attrs.evolve(request(), kv_dtype=word)
+    assert remedy in caught.value.remedy
+    assert request(kv_dtype="f8E4M3FN").kv_dtype == "f8E4M3FN"

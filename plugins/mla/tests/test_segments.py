@@ -139,3 +139,18 @@ def test_the_workspace_is_as_large_as_there_are_segments_to_combine(num_seg, hel
     assert plan.minimum_bytes("part_out") == 3 * held * 32 * 512 * 4
     assert plan.minimum_bytes("part_ml") == 3 * held * 32 * 2 * 4
     assert plan.workspace_bytes() == 3 * held * 32 * 514 * 4
+
+
+def told_of(name, request):
+    """Return the remarks that hold."""
+    remarks, scope = Segments.of(*SPECS[name]).remarks(), Scope(request=request, arch=arch())
+    return [told for remark in remarks if (told := remark.told(scope))]
+
+
+@pytest.mark.parametrize("keys, segments, empty", [(160, 10, 0), (160, 11, 1), (161, 11, 0), (0, 3, 3), (160, 7, 2)])
+def test_segments_without_keys_are_told(keys, segments, empty):
+    """In seven segments of ten tiles each has two, so that five have all."""
+    told = told_of("pipelined registers", asked(keys=keys, num_seg=segments))
+    assert told[0].endswith("as num_seg asks")
+    said = [each for each in told if "empty" in each]
+    assert [each.partition(" ")[0] for each in said] == ([str(empty)] if empty else [])

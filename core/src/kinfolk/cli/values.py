@@ -165,6 +165,7 @@ def _refusal(error: FieldError, request_type: type[Request], field: Field | None
             if near
             else f"Pass {name}={shell_word(field.validator.values[0])}."
         )
+        remedy = field.validator.instead.get(shell_word(value).lower(), remedy)
         return attrs.evolve(refusal, limit=takes, because="these are the values there are", remedy=remedy)
     if isinstance(error, FieldTypeError):
         takes = takes.partition(",")[0]

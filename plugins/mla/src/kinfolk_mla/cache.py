@@ -24,6 +24,20 @@ OWN: Final = select(eq(fact(ENCODING), "ocp"), NARROW["ocp"], NARROW["fnuz"])
 _TWO: Final = "what widens 8-bit floats knows one of two encodings, in which the same codes are other values"
 
 
+_SPELLED: Final = (
+    f"Pass {NARROW['ocp']} where the arch's {ENCODING} is ocp, {NARROW['fnuz']} where it is fnuz; why says which of "
+    "them an arch takes."
+)
+SPELLINGS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("fp8", "f8", "float8", "e4m3", "fp8_e4m3", "fp8e4m3"), _SPELLED),
+    **dict.fromkeys(("float8_e4m3fn", "fp8_e4m3fn"), f"Pass {NARROW['ocp']}."),
+    **dict.fromkeys(("float8_e4m3fnuz", "fp8_e4m3fnuz"), f"Pass {NARROW['fnuz']}."),
+    "bfloat16": "Pass bf16.",
+    "float16": "Pass f16.",
+}
+"""What to pass for other names of types of a cache."""
+
+
 def is_narrow(kv_dtype: str) -> bool:
     """Whether elements of a cache are of 8 bits."""
     return SCALARS[kv_dtype].bytes == 1
@@ -58,6 +72,7 @@ def widened_spec(code: str) -> Limit:
         because=_TWO,
         remedy="Evolve the spec to the type of its query, or to {own}.",
         suggestions={"own": OWN},
+        takes="the type of its query, or the 8-bit floats that the arch knows",
     )
 
 
@@ -70,6 +85,7 @@ def plain_spec(code: str) -> Limit:
         eq(field("kv_dtype"), field("dtype")),
         because="keys enter the matrix cores as they are stored",
         remedy="Evolve the spec to the type of its query.",
+        takes="the type of its query",
     )
 
 

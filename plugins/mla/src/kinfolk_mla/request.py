@@ -21,7 +21,7 @@ from kinfolk.fields import (
 )
 from kinfolk.ir.types import SCALARS
 from kinfolk.request import Relation, Request
-from kinfolk_mla.cache import is_narrow
+from kinfolk_mla.cache import SPELLINGS, is_narrow
 
 FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
 MODEL: Final[Mapping[str, int]] = {"kv_lora_rank": 512, "rope_dim": 64, "nope_dim": 128, "v_dim": 128}
@@ -98,7 +98,9 @@ class MlaRequest(Request):
     page_size: int = attrs.field(validator=ExactInt(), metadata=means("rows of a cache page"))
     num_pages: int = launch_field(validator=ExactInt(minimum=0), metadata=means("pages of the cache"))
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES), metadata=means("element type of query and output"))
-    kv_dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES), metadata=means("element type of the cache"))
+    kv_dtype: str = attrs.field(
+        validator=OneOf(FLOAT_TYPES, instead=SPELLINGS), metadata=means("element type of the cache")
+    )
     causal: bool = attrs.field(validator=ExactBool(), metadata=means("a query sees no later key"))
     scale: float = launch_field(
         validator=SCALE, metadata=means("multiplies q.k before softmax: 1/sqrt(nope_dim + rope_dim)")

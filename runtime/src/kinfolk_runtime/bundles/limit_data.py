@@ -38,6 +38,7 @@ def limit_from(data: dict[str, Any]) -> Limit:
         because=data["because"],
         remedy=remedy,
         suggestions=tuple(suggestions.items()),
+        takes=data["limit"],
     )
 
 

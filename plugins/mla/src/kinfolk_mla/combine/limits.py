@@ -21,6 +21,7 @@ SPEC_LIMITS: Final = (
         eq(_LANES // fact("wave_size") * _COLUMNS, field("latent_width")),
         because=f"whole waves of lanes have {MlaCombineSpec.columns_per_lane} columns each",
         remedy="Pad the latent rows to a width that is.",
+        takes=f"multiples of {MlaCombineSpec.columns_per_lane} times the arch's wave_size",
     ),
     Limit(
         "mla.combine.spec.workgroup",
@@ -29,6 +30,7 @@ SPEC_LIMITS: Final = (
         fact("max_workgroup_size") >= _LANES,
         because="a workgroup has the columns of one row",
         remedy="Use a cache with narrower latent rows.",
+        takes=f"at most {MlaCombineSpec.columns_per_lane} times the arch's max_workgroup_size",
     ),
     Limit(
         "mla.combine.spec.dtype",
@@ -49,6 +51,7 @@ RESOURCE_LIMITS: Final = (
         field("vgpr") + field("agpr") < REGISTERS,
         because="its waves wait for memory most of the time, and other waves hide that",
         remedy="Ask for fewer segments ahead.",
+        takes=f"less than {REGISTERS} with the agpr added",
     ),
     Limit(
         "mla.combine.resources.waves_per_simd",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kinfolk.budget import budget_limits
@@ -94,6 +94,7 @@ def _query_limits(code: str) -> tuple[Limit, ...]:
             because="rows, heads of a sequence's query tokens, are counted in 32 bits and are an axis of the grid",
             remedy="Pass at most {most} tokens of a sequence at once.",
             suggestions={"most": most},
+            takes=f"at most {MOST_QUERIES}, fewer where a grid has less than num_heads times that on its first axis",
         ),
         Limit(
             f"{code}.total_q",
@@ -124,6 +125,7 @@ def _length_limits(code: str, keys_ahead: int, small_pages: tuple[int, ...]) -> 
         any_of(field("max_seqlen_k") <= most, field("page_size") >= PAGE_SIZE),
         because=f"of pages smaller than {PAGE_SIZE} keys, slots are counted in bytes in 32 bits, up to twice as many",
         remedy=f"Shorten the sequences, or re-page the cache to at least {PAGE_SIZE} keys a page.",
+        takes=f"at most {most}, or any number in pages of at least {PAGE_SIZE} keys",
     )
     return (counted, gathered) if small_pages else (counted,)
 
@@ -214,6 +216,7 @@ def shape_limits(code: str, atom_heads: int, atom_rows: int, lanes: int, cache: 
             _has_atom(atom_rows, atom_heads),
             because=f"both products are made of {atom_rows}x{atom_heads}x{PAGE_SIZE} matrix atoms of the type",
             remedy="Choose an arch that has the atom, or a type for which this one has it.",
+            takes=with_atoms(lambda name: (atom_fact(m=atom_rows, n=atom_heads, k=PAGE_SIZE, a=name),)),
         ),
         cache,
         Limit(
@@ -254,7 +257,15 @@ def single(code: str, name: str, value: int) -> Limit:
 def _at_most_the_reads(kind: type[MlaDecodeSpec], name: str, because: str) -> Limit:
     """Return the limit of a field that counts reads of a key row."""
     code = f"mla.decode.spec.{name}"
-    return Limit(code, "cannot", name, field(name) <= row_reads(kind), because=because, remedy="Choose fewer.")
+    takes = "at most the reads of a key row"
+    return Limit(
+        code, "cannot", name, field(name) <= row_reads(kind), because=because, remedy="Choose fewer.", takes=takes
+    )
+
+
+def with_atoms(facts_of: Callable[[str], Iterable[str]]) -> str:
+    """Return in words that a type is taken where the arch has one of the atoms that are facts of it."""
+    return " or ".join(f"{name} on an arch that has {' or '.join(facts_of(name))}" for name in ATOM_TYPES)
 
 
 def _has_atom(rows: int, heads: int) -> Expr:
@@ -283,6 +294,7 @@ def _spec_limits(kind: type[MlaDecodeSpec], atom_rows: int) -> tuple[Limit, ...]
             workgroup_bytes() * field("workgroups_per_cu") <= fact("lds_bytes"),
             because="that many workgroups share the workgroup memory of a compute unit",
             remedy="Park fewer reads of the query, or budget for fewer workgroups.",
+            takes="as many as have room for a tile and the parked reads each in the arch's lds_bytes",
         ),
     )
 

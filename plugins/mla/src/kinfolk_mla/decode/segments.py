@@ -24,7 +24,8 @@ class Segments:
     """How the keys of the longest sequence are divided among the kernels of a spec.
 
     `count` segments of `pages` pages as the kernel counts them, `keys` keys each; `fill` is how many would fill the
-    `units` compute units, with the `workgroups` that are there without any, `tiles` how many tiles there are.
+    `units` compute units, with the `workgroups` that are there without any, `tiles` how many tiles there are, `used`
+    how many segments have keys of the longest sequence.
     """
 
     units: Expr
@@ -34,6 +35,7 @@ class Segments:
     count: Expr
     pages: Expr
     keys: Expr
+    used: Expr
 
     @classmethod
     def of(cls, spec: MlaSpec, workgroups_per_cu: int) -> Segments:
@@ -48,7 +50,10 @@ class Segments:
         rounds = ceil_div(field("max_seqlen_k"), spec.tile_keys * spec.key_groups)
         pages = ceil_div(rounds, count) * (spec.tile_pages * spec.key_groups)
         keys = pages * spec.page_size
-        return cls(units=units, workgroups=workgroups, fill=fill, tiles=tiles, count=count, pages=pages, keys=keys)
+        used = ceil_div(field("max_seqlen_k"), maximum(keys, 1))
+        return cls(
+            units=units, workgroups=workgroups, fill=fill, tiles=tiles, count=count, pages=pages, keys=keys, used=used
+        )
 
     @property
     def are_several(self) -> Expr:
@@ -61,7 +66,9 @@ class Segments:
         return select(self.are_several, self.count, 0)
 
     def remarks(self) -> tuple[Remark, ...]:
-        """Return how many segments there are and why, for people: one of these holds."""
+        """Return how many segments there are and why, for people: one of these holds, and the last of all beside it
+        where segments have no keys.
+        """
         asked, several = field("num_seg") > 0, self.are_several
         fills = self.tiles // LEAST_TILES >= self.fill
         numbers = {"count": self.count, "keys": self.keys, "units": self.units, "workgroups": self.workgroups}
@@ -87,5 +94,10 @@ class Segments:
                 f"one segment: two would have fewer than {LEAST_TILES} tiles each",
                 all_of(not_(asked), not_(several), not_(fills)),
                 numbers,
+            ),
+            Remark(
+                "{empty} of the segments are empty even of the longest sequence: {used} have all of its keys",
+                all_of(several, self.used < self.count),
+                {"empty": self.count - self.used, "used": self.used},
             ),
         )

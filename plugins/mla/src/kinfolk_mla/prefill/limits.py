@@ -21,6 +21,7 @@ from kinfolk_mla.decode.limits import (
     ROPE_WIDTH,
     paired,
     single,
+    with_atoms,
 )
 from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec, MlaProjectedSpec, MlaWeightsSpec
 
@@ -104,14 +105,13 @@ CAPABILITY: Final = (
 """What a request must meet."""
 
 
-def _has_atom() -> Expr:
+def _atoms_of(dtype: str) -> tuple[str, ...]:
     size = MlaProjectedSpec.atom
-    return all_of(
-        *(
-            any_of(ne(field("dtype"), name), *(fact(atom_fact(m=size, n=size, k=depth, a=name)) for depth in DEPTHS))
-            for name in ATOM_TYPES
-        )
-    )
+    return tuple(atom_fact(m=size, n=size, k=depth, a=dtype) for depth in DEPTHS)
+
+
+def _has_atom() -> Expr:
+    return all_of(*(any_of(ne(field("dtype"), name), *map(fact, _atoms_of(name))) for name in ATOM_TYPES))
 
 
 def _workgroup_memory(code: str, limit_field: str, elements: Expr, workgroups: Expr | int) -> Limit:
@@ -122,6 +122,7 @@ def _workgroup_memory(code: str, limit_field: str, elements: Expr, workgroups: E
         elements * ELEMENT_BYTES * workgroups <= fact("lds_bytes"),
         because="workgroups share the workgroup memory of a compute unit",
         remedy="Choose fewer.",
+        takes="as many as the tiles of all workgroups of a compute unit have room for in its lds_bytes",
     )
 
 
@@ -136,6 +137,7 @@ def _shared(code: str) -> tuple[Limit, ...]:
             _has_atom(),
             because=f"products are made of matrix atoms of {MlaProjectedSpec.atom} rows and columns of the type",
             remedy="Choose an arch that has one, or a type for which this one has it.",
+            takes=with_atoms(_atoms_of),
         ),
         Limit(
             f"{code}.spec.wave_size",
@@ -164,6 +166,7 @@ def weights_limits(code: str) -> tuple[Limit, ...]:
             eq(_PAIRS * field("weight_rows") * 2, field("latent_width")),
             because="tiles of weights take turns at two places, in pairs",
             remedy="Choose a divisor of half the latent width.",
+            takes="divisors of half the latent width",
         ),
         _workgroup_memory(
             code,

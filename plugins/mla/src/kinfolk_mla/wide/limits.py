@@ -79,6 +79,7 @@ def _spec_limits(kind: type[MlaWideSpec], staging: str) -> tuple[Limit, ...]:
             fact("vgprs_per_simd") // ceil_div(MlaWideSpec.waves, fact("simds_per_cu")) >= REGISTERS,
             because="accumulators, query and tiles on their way take that many registers of a lane",
             remedy=ELSEWHERE,
+            takes=f"an arch whose vgprs_per_simd give each wave at least {REGISTERS}",
         ),
     )
 
@@ -89,7 +90,8 @@ def _meeting_limits(code: str, kind: type[MlaWideSpec], staging: str) -> tuple[L
     values = min(kind.rotations[staging].reads)
     if kind.rotations[staging].reads_may_stand(values, PAST):
         return ()
-    most = most_units_after(field("value_read_ahead"), parts.value_units + pipelined * parts.score_units)
+    units = parts.value_units + pipelined * parts.score_units
+    most = most_units_after(field("value_read_ahead"), units)
     return (
         Limit(
             f"{code}.spec.units_after_barrier",
@@ -99,6 +101,7 @@ def _meeting_limits(code: str, kind: type[MlaWideSpec], staging: str) -> tuple[L
             because="past the barrier a tile's slot is written again, and its last values are read so far ahead",
             remedy="Leave at most {most} units when the waves meet, or read values further ahead.",
             suggestions={"most": most},
+            takes=f"at most value_read_ahead, and at most {units - 1}",
         ),
     )
 
