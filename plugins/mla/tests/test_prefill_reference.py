@@ -7,8 +7,8 @@ import pytest
 from mla_batches import batch, rows
 
 from kinfolk.check import compare
+from kinfolk_mla.near_ties import farthest
 from kinfolk_mla.prefill_reference import absorbed_prefill, projected_prefill, projected_reference
-from kinfolk_mla.prefill_tolerance import farthest
 from kinfolk_mla.reference import ABSOLUTE_GATE, LSE_GATE, RELATIVE_GATE, decode_findings, decode_reference
 
 MIXED = ([3, 1, 0, 2, 1, 4], [7, 9, 5, 2, 0, 1])

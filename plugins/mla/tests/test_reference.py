@@ -195,3 +195,38 @@ def test_earlier_queries_of_a_causal_sequence_see_fewer_keys():
     causal = decode_reference(problem, inputs)
     assert np.isneginf(causal["lse"].value).tolist() == [[True, True], [False, False]]
     assert not np.isneginf(decode_reference(attrs.evolve(problem, causal=False), inputs)["lse"].value).any()
+
+
+def near_tie(scale):
+    """Return a request, its inputs and what f32 makes of `out` where two keys' raw scores differ by less than it has.
+
+    In 16 columns the query is 0, and the values of the two keys are of either sign.
+    """
+    found = scenario("page_plus_one", num_heads=2, num_seqs=1, total_q=1, scale=scale)
+    inputs = {name: np.array(each) for name, each in found.inputs().items()}
+    page = inputs["block_table"][0, 0]
+    for name in ("c_kv", "k_rope"):
+        inputs[name][page, 1] = inputs[name][page, 0]
+    inputs["qa"][0] = np.concatenate([inputs["c_kv"][page, 0], inputs["k_rope"][page, 0]])
+    inputs["qa"][..., :16], inputs["qa"][..., 16] = 0.0, 2.0**-20
+    inputs["c_kv"][page, 0, :16], inputs["c_kv"][page, 1, :16] = 2.0, -2.0
+    inputs["c_kv"][page, 0, 16], inputs["c_kv"][page, 1, 16] = 1.0, 1.0 + 2.0**-7
+    tied = inputs["c_kv"][page, :2].astype(np.float64).mean(axis=0)
+    return found.request, inputs, np.broadcast_to(tied, (1, 2, 512)).astype(ml_dtypes.bfloat16)
+
+
+def test_a_near_tie_that_f32_does_not_see_is_within_the_tolerance_of_a_huge_scale():
+    """Control: no key's value is as far as what is refused there, and the scale of a model leaves no such room."""
+    problem, inputs, tied = near_tie(1e28)
+    expected = decode_reference(problem, inputs)["out"]
+    assert (expected.value[..., :16] == -2.0).all() and (tied[..., :16] == 0.0).all()
+    assert not compare("out", "bf16", tied, expected).findings
+    wrong = np.array(tied)
+    wrong[..., :16] = 7.0
+    assert compare("out", "bf16", wrong, expected).findings
+    problem, inputs, tied = near_tie(192**-0.5)
+    expected = decode_reference(problem, inputs)["out"]
+    assert not compare("out", "bf16", tied, expected).findings
+    off = np.array(tied)
+    off[..., :16] = 2.0**-3
+    assert compare("out", "bf16", off, expected).findings

@@ -9,6 +9,7 @@ import numpy as np
 
 from kinfolk.check import Tolerance, unit_roundoff
 from kinfolk_mla.bias import Bias, leverage
+from kinfolk_mla.near_ties import FIRST_ORDER, farthest
 from kinfolk_mla.reference import DEVIATIONS, LSE_GATE, SCORE_ROUNDINGS, Floats, Keys, summed_terms
 
 if TYPE_CHECKING:
@@ -32,17 +33,6 @@ class Expanded:
         error = request.kv_lora_rank * unit_roundoff("f32") * (np.abs(keys.latent) @ np.abs(up))
         key, value = np.split(error, [request.nope_dim], axis=1)
         return cls(key=key, value=value)
-
-
-def farthest(logarithms: Floats, error: float, distances: Floats) -> Floats:
-    """Return how far a sum of values weighted to 1 may move, per column, where each score errs by up to `error` nats.
-
-    `logarithms` [keys] are those of the weights, which may be too small for an f64: a weight w becomes at most
-    exp(2 e) w, and 1. `distances` [keys, columns] are those of the values from the sum. It is little where one key has
-    all weight and no other's score is near, however large the scale; where one is, it may take all of the weight.
-    """
-    most = np.exp(np.minimum(logarithms + 2.0 * error, 0.0))
-    return np.minimum(most @ distances, distances[most > 0.0].max(axis=0, initial=0.0))
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -83,7 +73,7 @@ class Attended:
     def beyond_first_order(self, error: Floats) -> Floats:
         """Return how far `out` may move where scores err by more than a nat, by `error`; 0 elsewhere."""
         moved = np.zeros_like(self.out)
-        for token in np.flatnonzero(error > 1.0):
+        for token in np.flatnonzero(error > FIRST_ORDER):
             seen = self.head.seen[token]
             scores = self.scale * (self.head.keys[seen] @ self.head.query[token])
             distances = np.abs(self.head.values[seen] - self.out[token])

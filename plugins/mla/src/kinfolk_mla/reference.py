@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from kinfolk.check import Expected, Finding, Tolerance, unit_roundoff
 from kinfolk_mla.bias import Bias, leverage
+from kinfolk_mla.near_ties import moved
 
 if TYPE_CHECKING:
     from kinfolk_mla.request import MlaRequest
@@ -119,6 +120,7 @@ class Attention:
     `out` [heads, latent] and `lse` [heads]; `magnitude` is the sum of |weight * latent| behind each element of `out`,
     `spread` the largest scale * sum of |q k| behind a score of each head, `leverage` what the weights of each head
     can do to the length of its output (`bias.leverage`), `lost` [latent] what becomes 0 of weights too small for f32.
+    `logarithms` [heads, keys] are those of the weights, `latent` [keys, latent] the rows that they are of.
     """
 
     out: Floats
@@ -126,6 +128,8 @@ class Attention:
     magnitude: Floats
     spread: Floats
     leverage: Floats
+    logarithms: Floats
+    latent: Floats
     lost: Floats | float = 0.0
 
 
@@ -133,8 +137,8 @@ def attend(query: Floats, keys: Keys, scale: float) -> Attention:
     """Attend with a token's queries [heads, latent + rope]; no keys give 0 and -inf."""
     if not len(keys.latent):
         zeros = np.zeros((len(query), keys.latent.shape[1]))
-        heads = np.zeros(len(query))
-        return Attention(zeros, heads - np.inf, zeros, heads, heads)
+        heads, scores_of_none = np.zeros(len(query)), np.zeros((len(query), 0))
+        return Attention(zeros, heads - np.inf, zeros, heads, heads, scores_of_none, keys.latent)
     scores = scale * (query @ keys.rows.T)
     highest = scores.max(axis=1, keepdims=True)
     powers = np.exp(scores - highest)
@@ -147,6 +151,8 @@ def attend(query: Floats, keys: Keys, scale: float) -> Attention:
         magnitude=weights @ np.abs(keys.latent),
         spread=scale * (np.abs(query) @ np.abs(keys.rows).T).max(axis=1),
         leverage=leverage(scores, weights * (out @ keys.latent.T)),
+        logarithms=scores - highest - np.log(total),
+        latent=keys.latent,
         lost=LEAST_WEIGHT * np.abs(keys.latent).sum(axis=0),
     )
 
@@ -214,6 +220,9 @@ def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Fl
     taken 4 roundings of an f32 of the LSE's own size, and of the score what its roundings come to at most in all
     likelihood, 5 sqrt(latent + rope + 9) u_f32 * spread (Higham and Mary, A new approach to probabilistic rounding
     error analysis, 2019, theorem 3.1): a fifth of e. It stays below the gate's half up to a spread of 1100 nats.
+
+    Where a score errs by more than a nat, weights move beyond first order: another key's that is near may take all
+    (`near_ties`). `out` may move as far as e comes to before the gates, and as far as the fifth does beside them.
     """
     unit = unit_roundoff("f32")
     score = score_error(request, found)
@@ -225,14 +234,15 @@ def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Fl
         result_dtype=request.dtype,
         weight_error=np.minimum(2.0 * score, 1.0)[:, None],
     )
+    width = request.kv_lora_rank + request.rope_dim
+    likely = DEVIATIONS * np.sqrt(width + SCORE_ROUNDINGS) * unit * found.spread
+    out = Tolerance(out.bound + moved(found.logarithms, score, found.latent, found.out))
     size = np.abs(found.out)
     out = gated(request, out, size, size.max(initial=0.0))
-    out = Tolerance(out.bound + found.lost)
+    out = Tolerance(out.bound + found.lost + moved(found.logarithms, likely, found.latent, found.out))
     if not num_keys:
         return out.bound, np.zeros_like(found.lse)
     own = 4.0 * unit * np.abs(found.lse)
-    width = request.kv_lora_rank + request.rope_dim
-    likely = DEVIATIONS * np.sqrt(width + SCORE_ROUNDINGS) * unit * found.spread
     lse = Tolerance(score + (num_keys + SCORE_ROUNDINGS) * unit).at_most(LSE_GATE + likely)
     return out.bound, lse.bound + own
 
