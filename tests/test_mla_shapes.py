@@ -16,6 +16,7 @@ from kinfolk_runtime.cli.bench import command
 
 pytestmark = pytest.mark.needs("mla", "gfx942", "gfx950")
 
+FILES = ["decode", "decode_fp8", "prefill", "prefix", "ranks", "verify"]
 MODELS = {"DeepSeek-V3": 128, "GLM-5": 128, "Kimi-K2": 64}
 KEYS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 TOKENS = (512, 1024, 2048, 4096, 8192)
@@ -58,8 +59,22 @@ def test_ranks_share_the_heads_of_their_model():
     assert {request["num_heads"] for request in requests_of("ranks").values()} == {8, 16, 32, 64}
 
 
+def test_drafted_tokens_of_every_number_are_verified_absorbed():
+    found = [(each["num_heads"], each["max_seqlen_q"], each["max_seqlen_k"]) for each in requests_of("verify").values()]
+    assert {(heads, tokens, 512) for heads in (16, 64, 128) for tokens in range(2, 9)} <= set(found)
+    assert all(each["absorbed_query"] and each["causal"] for each in requests_of("verify").values())
+
+
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-@pytest.mark.parametrize("name", ["decode", "decode_fp8", "prefill", "ranks"])
+def test_behind_a_prefix_few_tokens_go_over_latent_rows_and_many_over_heads(arch):
+    rows = json.loads(bench("--shapes", "prefix", "--arch", arch, "--json").stdout)["rows"]
+    by_rows = {row["request"]["total_q"]: row["candidate"].rpartition(".")[0] for row in rows}
+    assert by_rows == {**dict.fromkeys((1, 16, 64, 128), "mla.absorbed"), 256: "mla"}
+    assert not any(row["request"]["absorbed_query"] for row in rows)
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("name", FILES)
 def test_each_is_served_or_refused_as_its_file_says(name, arch):
     done = bench("--shapes", name, "--arch", arch)
     assert done.exit_code == 0, done.output
@@ -68,7 +83,7 @@ def test_each_is_served_or_refused_as_its_file_says(name, arch):
     assert max(map(len, table)) <= 80
 
 
-@pytest.mark.parametrize("name", ["decode", "decode_fp8", "prefill", "ranks"])
+@pytest.mark.parametrize("name", FILES)
 def test_each_file_fits_the_published_schema(name):
     jsonschema.validate(json.loads(files_of("mla")[name].read_text()), schema())
 
@@ -84,7 +99,7 @@ def test_the_file_that_the_page_shows_is_one(tmp_path):
 
 
 def test_all_files_are_looked_at_here():
-    assert list(files_of("mla")) == ["decode", "decode_fp8", "prefill", "ranks"]
+    assert list(files_of("mla")) == FILES
 
 
 def test_a_shape_whose_refusal_nobody_expects_fails(tmp_path):
