@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from kinfolk_amdgcn.isa.issue_costs import issue_costs
 from kinfolk_amdgcn.isa.loops import loops
 from kinfolk_amdgcn.isa.program import translated
 from kinfolk_amdgcn.isa.step import Step
-from kinfolk_amdgcn.isa.trace import Access
+from kinfolk_amdgcn.isa.trace import Access, Trace
 
 ARCH: Any = SimpleNamespace(matrix_result_states=3, hbm_bytes_per_clock=64)
 WORDS = {
@@ -228,6 +229,40 @@ def test_company_helps_nobody_and_no_unit_works_more_than_all_the_time(waves: li
     assert unit.worked["matrix"] <= simds * end and unit.worked["vector"] <= simds * end
     served = unit.worked["workgroup_memory"]
     assert served <= end + 64 * sum(map(len, waves)), "nobody waits for what nobody waits for"
+
+
+def waves_at(count: int) -> Any:
+    return SimpleNamespace(
+        count=count, live=np.ones((count, 64), np.bool_), group=np.zeros(count, np.int64), number=np.arange(count)
+    )
+
+
+def lines_of(note: str, address: Any, size: int, there: int = 1 << 20) -> list[list[int]]:
+    """Return the lines that two waves touch with an access, which lie where a trace takes it down."""
+    trace = Trace(steps_of(["load", "end"]), 2, None)
+    trace.begin(np.array([3]))
+    w = waves_at(2)
+    getattr(trace, note)(w, np.broadcast_to(address, (2, 64)), np.full((1, 1), there), size)
+    trace.issued(0, w)
+    found = trace.of(3)
+    assert found is not None and trace.of(2) is None and trace.counted() == {3: 2}
+    return [[access.first_line + line for _, access in wave for line in access.lines] for wave in found]
+
+
+def test_a_trace_keeps_the_lines_that_lanes_touch() -> None:
+    lane = np.arange(64)
+    assert lines_of("memory", 4 * lane + 128, 4) == [[2, 3, 4, 5]] * 2
+    assert lines_of("memory", 4 * lane + 130, 4) == [[2, 3, 4, 5, 6]] * 2, "the last lane's half is on another line"
+    assert lines_of("memory", 64 * lane, 16) == [list(range(64))] * 2
+    assert lines_of("memory", 0, 4) == [[0]] * 2
+    assert lines_of("memory", 4 * lane, 4, there=0) == [[]] * 2, "nothing is touched out of range"
+
+
+def test_lanes_of_private_memory_lie_side_by_side() -> None:
+    """64 lanes of 4 bytes are 4 lines, whatever the place; waves have their own."""
+    for size in (1, 4, 16):
+        first, second = lines_of("private", 8, size)
+        assert len(first) == len(second) == 4 * -(-size // 4) and not {*first} & {*second}
 
 
 def test_loops_are_found_by_what_all_ways_pass() -> None:

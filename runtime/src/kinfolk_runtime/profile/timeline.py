@@ -14,7 +14,7 @@ from kinfolk_runtime.profile.picture import CannotDraw, module_of_pillow
 
 COLUMNS, TEXT_COLUMNS = 1200, 64
 """In how many pieces time is cut, in a picture and in text; each has the cause that most of it goes to."""
-LEFT, TOP, ROW, GAP, BOTTOM = 110, 44, 10, 2, 44
+LEFT, RIGHT, TOP, ROW, GAP, BOTTOM = 110, 80, 44, 10, 2, 44
 """Pixels: the margins, the height of a wave's line and what separates lines."""
 COLOURS: Final[dict[Cause, tuple[int, int, int]]] = {
     "matrix": (44, 123, 182),
@@ -93,7 +93,7 @@ class Timeline:
 
     @property
     def _size(self) -> tuple[int, int]:
-        return LEFT + COLUMNS + 20, TOP + len(self.timing.waves) * (ROW + GAP) + BOTTOM
+        return LEFT + COLUMNS + RIGHT, TOP + len(self.timing.waves) * (ROW + GAP) + BOTTOM
 
     def _boxes(self) -> Iterator[tuple[int, int, int, int, tuple[int, int, int]]]:
         """Yield x, y, width, height and colour of what is filled."""

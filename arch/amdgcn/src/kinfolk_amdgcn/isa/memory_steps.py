@@ -121,7 +121,7 @@ def memory_step(given: Given) -> Step:
         named = attrs.evolve(given.declared, name=given.declared.name.replace("global_", f"{verb}_"))
         given = attrs.evolve(given, declared=named)
     places, reads = buffer_places(given) if given.encoded.format == "MUBUF" else _address_places(given)
-    places = _traced(places, given.declared.facts["size"] * given.declared.facts["count"])
+    places = _traced(places, given.declared.facts["size"] * given.declared.facts["count"], _is_scratch(given))
     action = given.declared.facts["action"]
     if action == "stage" or (action == "load" and given.field("lds") and not _is_scratch(given)):
         return _stage(given, places, reads)
@@ -130,13 +130,14 @@ def memory_step(given: Given) -> Step:
     return {"load": _load, "half": _load_half, "store": _store, "atomic": _atomic}[action](given, places, reads)
 
 
-def _traced(places: Places, size: int) -> Places:
+def _traced(places: Places, size: int, private: bool) -> Places:
     """Return where an access goes, which a trace takes down where there is one."""
 
     def found(w: Waves) -> tuple[Array, Array]:
         address, there = places(w)
         if w.batch.trace is not None:
-            w.batch.trace.memory(w, address, there, size)
+            note = w.batch.trace.private if private else w.batch.trace.memory
+            note(w, address, there, size)
         return address, there
 
     return found

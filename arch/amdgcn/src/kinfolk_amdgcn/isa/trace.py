@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import numpy as np
 
-from kinfolk_amdgcn.isa.waves import Array, Waves
+from kinfolk_amdgcn.isa.waves import LANES, Array, Waves
 from kinfolk_amdgcn.machine.costs import SHARED_BYTES_PER_CLOCK
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ LINE_BYTES: Final = 64
 """What memory is counted in: half a line of the second-level cache, which reads from memory in halves."""
 MOST_KEPT: Final = 8_000_000
 """Instructions of waves that are kept; of workgroups past them only how many they ran is."""
+
+PRIVATE_BASE, PRIVATE_BYTES = 1 << 56, 1 << 32
+"""Where memory of lanes alone is taken to lie, and how far that of one wave is from that of the next."""
 
 
 @attrs.frozen
@@ -84,6 +87,16 @@ class Trace:
             shape = w.live.shape
             self._memory.append((np.broadcast_to(address, shape), np.broadcast_to(there, shape), size))
 
+    def private(self, w: Waves, address: Array, there: Array, size: int) -> None:
+        """The same, of memory of each lane alone: the dwords of a wave's lanes at one place lie side by side."""
+        if not self._keeps:
+            return
+        number = self._workgroups[w.group] * self.waves + w.number
+        base = PRIVATE_BASE + number[:, None] * PRIVATE_BYTES
+        for part in range(-(-size // 4)):
+            place = (np.broadcast_to(address, w.live.shape) // 4 + part) * LANES + np.arange(LANES)
+            self.memory(w, base + 4 * place, np.full((1, 1), 4), 4)
+
     def issued(self, index: int, w: Waves) -> None:
         """Note that waves ran an instruction."""
         run = self._run_of(w)
@@ -135,7 +148,7 @@ class Trace:
             self._bank_cost(action, [(at[wave], size) for at, size in local], w.live[wave]) if local else (0, 0)
             for wave in range(w.count)
         ]
-        lines = _lines(memory[0], w.live) if memory else [()] * w.count
+        lines = _lines(memory, w.live) if memory else [()] * w.count
         return [Access(*cost, *self._shared(each)) for cost, each in zip(costs, lines, strict=True)]
 
     def _shared(self, lines: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
@@ -160,13 +173,14 @@ class Trace:
         return self._bank_costs[key]
 
 
-def _lines(access: tuple[Array, Array, int], live: Array) -> list[tuple[int, ...]]:
+def _lines(parts: list[tuple[Array, Array, int]], live: Array) -> list[tuple[int, ...]]:
     """Return the lines that each wave touches, in order, each once."""
-    address, there, size = access
-    within = np.minimum(there, size)
-    first, last = address // LINE_BYTES, (address + within - 1) // LINE_BYTES
-    wanted = np.tile(live & (within > 0), 2)
-    lines = np.sort(np.where(wanted, np.concatenate((first, last), axis=1), -1), axis=1)
+    ends: list[Array] = []
+    for address, there, size in parts:
+        within = np.minimum(there, size)
+        wanted = live & (within > 0)
+        ends += [np.where(wanted, at // LINE_BYTES, -1) for at in (address, address + within - 1)]
+    lines = np.sort(np.concatenate(ends, axis=1), axis=1)
     new = lines >= 0
     new[:, 1:] &= lines[:, 1:] != lines[:, :-1]
     return [tuple(row[chosen].tolist()) for row, chosen in zip(lines, new, strict=True)]
