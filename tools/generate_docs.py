@@ -121,10 +121,10 @@ def quality(composition: Composition) -> Iterator[str]:
 
 def time_constants(arch: Arch) -> str:
     """Return what the model of time counts with on an arch."""
-    known = arch.machine.time_constants if arch.machine else None
-    if known is None:
+    known = arch.machine.time_constants(arch) if arch.machine and arch.machine.time_constants else ()
+    if not known:
         return "It has no model of the time of its machine code.\n"
-    rows = [(f"`{c.name}`", f"{c.value:g}", c.unit, c.meaning, c.source) for c in known(arch)]
+    rows = [(f"`{c.name}`", f"{c.value:g}", c.unit, c.meaning, c.source) for c in known]
     return table(("constant", "value", "unit", "means", "source"), rows)
 
 

@@ -23,7 +23,8 @@ from kinfolk_amdgcn.isa.program import translated
 from kinfolk_amdgcn.isa.step import Step
 from kinfolk_amdgcn.isa.trace import Access, Trace
 
-ARCH: Any = SimpleNamespace(matrix_result_states=3, hbm_bytes_per_clock=64)
+FACTS = {"matrix_result_states": 3, "hbm_bytes_per_clock": 64, "compute_units": 1}
+ARCH: Any = SimpleNamespace(facts=FACTS, **FACTS)
 WORDS = {
     "adds to D": "D3E10000 04021508",  # v_mfma_f32_16x16x16_bf16 v[0:3], v[8:9], v[10:11], v[0:3]
     "other D": "D3E10004 04121508",  # v_mfma_f32_16x16x16_bf16 v[4:7], v[8:9], v[10:11], v[4:7]
@@ -162,6 +163,12 @@ def test_a_constant_that_is_wrong_is_noticed(constant: str) -> None:
     """A control: products of no latency, memory of twice the latency and so on do not pass for right."""
     assert noticed(constant, 1e-6) or noticed(constant, 2.0)
     assert noticed(constant, 1.0) == set()
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_an_arch_without_a_fact_has_no_model(fact: str) -> None:
+    arch: Any = SimpleNamespace(facts={name: value for name, value in FACTS.items() if name != fact})
+    assert constants(arch) == ()
 
 
 def test_products_of_no_latency_are_noticed_where_results_are_read() -> None:

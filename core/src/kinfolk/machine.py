@@ -209,7 +209,7 @@ class Executable(Protocol):
     ) -> Executed:
         """Run every workgroup on the argument block and the image of the code object at their addresses.
 
-        `traced` keeps what waves issue, in order, for a model of time.
+        `traced` keeps what waves issue, in order, where the arch has a model of time.
         Raises a SimulationError for the first instruction that breaks a rule of the machine.
         """
         ...
@@ -224,7 +224,8 @@ class Machine:
     object with what `llvm-objdump -d` says of it. `given` are figures that stand in place of those in the file.
     `spare_registers(figures, arch)` returns how many more registers a wave could take before fewer waves fit.
     `load(object, symbol, arch)` returns a kernel of a code object that can be run, its only one where the symbol is
-    None; it is None itself where that is not declared. `time_constants(arch)` is what its model of time counts with.
+    None; it is None itself where that is not declared. `time_constants(arch)` is what its model of time counts with,
+    nothing where the arch does not declare what that takes.
     Its scheduling model in LLVM counts `clocks_per_cycle` clocks as one cycle; a wave is on one of `simds` units.
     """
 

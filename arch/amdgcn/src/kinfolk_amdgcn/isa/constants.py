@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 _GCN: Final = "AMD, 'Graphics Cores Next architecture', from memory: a SIMD of 16 lanes issues every fourth clock"
 _INSPECT: Final = "assumed, as model `real` of kinfolk inspect"
 _SCHEDULE: Final = "LLVM, SISchedule.td, CDNA3, as model `llvm` of kinfolk inspect"
+FACTS: Final = ("matrix_result_states", "hbm_bytes_per_clock", "compute_units")
+"""Facts of an arch that the model needs, beside those that every AMD arch declares."""
 
 
 def constants(arch: Arch) -> tuple[Constant, ...]:
-    """Return the constants of an arch; UnknownFact where it does not declare what they are made of."""
+    """Return the constants of an arch; none where it does not declare the facts they are made of."""
+    if not all(name in arch.facts for name in FACTS):
+        return ()
     states = arch.matrix_result_states
     return tuple(
         Constant(name=name, value=float(value), unit=unit, meaning=meaning, source=source)

@@ -8,6 +8,7 @@ import attrs
 
 from kinfolk.machine import EntryPoint, Executed, LaunchShape, MachineMemory
 from kinfolk_amdgcn.codeobject import CodeObjectError
+from kinfolk_amdgcn.isa.constants import constants
 from kinfolk_amdgcn.isa.engine import Launch, waves_of
 from kinfolk_amdgcn.isa.hidden import argument_block
 from kinfolk_amdgcn.isa.kernel_object import read_kernel
@@ -58,7 +59,8 @@ class MachineKernel:
         self, shape: LaunchShape, arguments: int, image: int, memory: MachineMemory, *, traced: bool = False
     ) -> Executed:
         """Run a launch; raise MachineFault for the first instruction that breaks a rule."""
-        trace = Trace(self.program.steps, waves_of(shape), self.arch.banks) if traced else None
+        timed = traced and constants(self.arch)
+        trace = Trace(self.program.steps, waves_of(shape), self.arch.banks) if timed else None
         launch = Launch(self.program, shape, arguments, image, memory, self.extra_states, trace)
         launch.run()
         counts = launch.counts
