@@ -43,18 +43,17 @@ def _float_pick(larger: bool) -> Change:
 
 
 def _pair_sum(kind: Any) -> Change:
-    def change(old: Array, x: Array) -> Array:
+    def change(old: Any, x: Any) -> Any:
         a, b = (np.ascontiguousarray(each).view(kind).astype(np.float32) for each in (old, x))
-        total: Any = a + b
-        narrow: Array = np.ascontiguousarray(total.astype(kind), dtype=kind)
-        bits: Array = narrow.view(np.uint32)
+        total: Any = (a + b).astype(kind)
+        bits: Any = np.ascontiguousarray(total).view(np.uint32)
         return bits
 
     return change
 
 
 def _up(old: Array, x: Array) -> Array:
-    return np.where(old >= x, old.dtype.type(0), old + old.dtype.type(1))
+    return np.where(old >= x, np.zeros_like(old), old + old.dtype.type(1))
 
 
 def _down(old: Array, x: Array) -> Array:

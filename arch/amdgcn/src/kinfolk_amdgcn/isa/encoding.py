@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from kinfolk.errors import ToolError
-from kinfolk_amdgcn.instructions import DPP, LITERAL, SDWA, UnknownInstructionError, walk
+from kinfolk_amdgcn.instructions import DPP, LITERAL, SCALED_MATRIX_PREFIX, SDWA, UnknownInstructionError, walk
 
 Bits = tuple[int, int]
 """The highest and the lowest bit of a field."""
@@ -185,6 +185,13 @@ SDWA_FIELDS: Final[dict[str, Bits]] = {
     "src1_abs": (61, 61),
     "src1_scalar": (63, 63),
 }
+SCALE_FIELDS: Final[dict[str, Bits]] = {
+    "scale0": (40, 32),
+    "scale1": (49, 41),
+    "scale_low": (12, 11),
+    "scale_high": (60, 59),
+}
+"""Registers of scales, and for both two bits that say which byte of them."""
 _BY_TOP_NINE: Final = {0b101111101: SOP1, 0b101111110: SOPC, 0b101111111: SOPP, 0b110100111: VOP3P}
 _BY_TOP_SIX: Final = {0b110000: SMEM, 0b110100: VOP3, 0b110110: DS, 0b110111: FLAT, 0b111000: MUBUF}
 ALWAYS_LITERAL: Final = frozenset({23, 24, 36, 37})  # VOP2: fmamk, fmaak, madmk, madak
@@ -219,6 +226,8 @@ def decoded(code: bytes) -> Iterator[Encoded]:
 
 
 def _encoded(offset: int, dwords: int, first: int, bits: int) -> Encoded:
+    if first >> 16 == SCALED_MATRIX_PREFIX:
+        return _scaled_matrix(offset, bits)
     found = format_of(first) if dwords <= 2 else None
     if found is None:
         raise UndecodedError(f"0x{first:08x} at offset {offset:#x} starts an instruction of a format not decoded here")
@@ -244,4 +253,13 @@ def _encoded(offset: int, dwords: int, first: int, bits: int) -> Encoded:
         fields=fields,
         literal=literal,
         modifier=modifier,
+    )
+
+
+def _scaled_matrix(offset: int, bits: int) -> Encoded:
+    """Return a matrix instruction with two dwords of scales before it as one, of format VOP3PX."""
+    matrix = _encoded(offset, 2, bits >> 64 & 0xFFFFFFFF, bits >> 64)
+    scales = {name: field_of(bits, place) for name, place in SCALE_FIELDS.items()}
+    return Encoded(
+        offset=offset, dwords=4, bits=bits, format="VOP3PX", opcode=matrix.opcode, fields={**matrix.fields, **scales}
     )

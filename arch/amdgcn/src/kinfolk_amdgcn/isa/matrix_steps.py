@@ -3,8 +3,7 @@
 A lane holds `run` elements of A along k: row = lane % M, k = run * (lane // M) + element, with run = K M / 64; B the
 same with columns. A lane's register r of C and D is row 8 (r // 4) + 4 (lane // 32) + r % 4 of 32 rows, or row
 4 (lane // 16) + r of 16, and column lane % N.
-Where an instruction says itself what its operands are (`f8f6f4`), a lane holds two such runs, each of one half of k; A
-and B alike, so that which half decides nothing but the order of the sum.
+Products of other kinds, those whose fields say what their operands are among them, are in `matrix_blocks`.
 Source: AMD matrix instruction calculator, --architecture cdna3 --register-layout.
 """
 
@@ -20,6 +19,7 @@ from kinfolk.ir.types import F32
 from kinfolk_amdgcn.isa.declare import Declared, Table
 from kinfolk_amdgcn.isa.fault import Stop
 from kinfolk_amdgcn.isa.float8 import float8_type
+from kinfolk_amdgcn.isa.matrix_blocks import chosen_step
 from kinfolk_amdgcn.isa.operands import FIRST_VECTOR, constant, rows_mask
 from kinfolk_amdgcn.isa.step import Given, Step
 from kinfolk_amdgcn.isa.waves import LANES, Array, Waves
@@ -39,15 +39,12 @@ class Shape:
     a: str
     b: str
     passes: int
-    runs: int = 1
 
     def registers(self, element: str) -> int:
         """Registers that a lane's share of A or B takes."""
         return self.m * self.k * _BYTES[element] // (4 * LANES)
 
 
-_CHOSEN: Final = ("fp8", "bf8")
-"""What a field of an instruction that says what its operands are stands for; above these are floats of 4 and 6 bits."""
 _BYTES: Final = {"bf16": 2, "f16": 2, "f32": 4, "fp8": 1, "bf8": 1}
 
 
@@ -64,8 +61,8 @@ def _rows() -> None:
         ("32x32x8_bf16", 96, Shape(32, 32, 8, "bf16", "bf16", 8)),
         ("16x16x16_bf16", 97, Shape(16, 16, 16, "bf16", "bf16", 4)),
     ]
-    rows.append(("16x16x128_f8f6f4", 45, Shape(16, 16, 128, "", "", 8, runs=2)))
-    rows.append(("32x32x64_f8f6f4", 46, Shape(32, 32, 64, "", "", 16, runs=2)))
+    rows.append(("16x16x128_f8f6f4", 45, Shape(16, 16, 128, "", "", 8)))
+    rows.append(("32x32x64_f8f6f4", 46, Shape(32, 32, 64, "", "", 16)))
     for number, (a, b) in enumerate((("bf8", "bf8"), ("bf8", "fp8"), ("fp8", "bf8"), ("fp8", "fp8"))):
         rows.append((f"16x16x32_{a}_{b}", 112 + number, Shape(16, 16, 32, a, b, 4)))
         rows.append((f"32x32x16_{a}_{b}", 116 + number, Shape(32, 32, 16, a, b, 8)))
@@ -81,6 +78,9 @@ _rows()
 def matrix_step(given: Given) -> Step:
     """Return the step of a matrix instruction."""
     encoded, registers = given.encoded, given.registers
+    chosen = given.declared.facts["shape"]
+    if not chosen.a:
+        return chosen_step(given, chosen.m, chosen.k, chosen.passes)
     shape = _shape(given)
     widths = shape.registers(shape.a), shape.registers(shape.b), shape.m * shape.n // LANES
     banks = encoded.fields["acc"] & 1, encoded.fields["acc"] >> 1, encoded.fields["acc_cd"]
@@ -96,8 +96,8 @@ def matrix_step(given: Given) -> Step:
     def run(w: Waves) -> None:
         if not w.all_live:
             raise Stop("unsupported", "multiplies with lanes that are not live, which is not modelled")
-        left = _along_k(w.v[a : a + widths[0]], shape.m, given.float8, shape.a, shape.runs)
-        right = _along_k(w.v[b : b + widths[1]], shape.n, given.float8, shape.b, shape.runs)
+        left = _along_k(w.v[a : a + widths[0]], shape.m, given.float8, shape.a)
+        right = _along_k(w.v[b : b + widths[1]], shape.n, given.float8, shape.b)
         total = _unpacked(w.f[c : c + widths[2]], shape) if start is None else _filled(start, w.count, shape)
         for k in range(shape.k):
             total += left[:, k, :, None] * right[:, k, None, :]
@@ -121,21 +121,13 @@ def _shape(given: Given) -> Shape:
     """Return what the instruction multiplies; stop for what is done to its operands beside that."""
     shape: Shape = given.declared.facts["shape"]
     fields = given.encoded.fields
-    if shape.a:
-        if fields["cbsz"] or fields["abid"] & 0b111 or fields["blgp"]:
-            raise Stop("unsupported", "broadcasts or negates its operands, which is not modelled")
-        return shape
-    chosen = fields["cbsz"], fields["blgp"]
-    if max(chosen) >= len(_CHOSEN) or fields["abid"] & 0b111:
-        raise Stop("unsupported", "multiplies floats of 4 or 6 bits, which is not modelled")
-    return attrs.evolve(shape, a=_CHOSEN[chosen[0]], b=_CHOSEN[chosen[1]])
+    if fields["cbsz"] or fields["abid"] & 0b111 or fields["blgp"]:
+        raise Stop("unsupported", "broadcasts or negates its operands, which is not modelled")
+    return shape
 
 
-def _along_k(bits: Array, width: int, encoding: str, element: str, runs: int) -> Array:
+def _along_k(bits: Array, width: int, encoding: str, element: str) -> Array:
     """Return A transposed, or B, as f32 [waves, k, width] from a lane's registers [registers, waves, lanes]."""
-    if runs > 1:
-        parts = [_along_k(part, width, encoding, element, 1) for part in np.split(bits, runs)]
-        return np.concatenate(parts, axis=1)
     count = bits.shape[1]
     dtype = numpy_dtype(float8_type(encoding, element) if element in ("fp8", "bf8") else element)
     by_lane = np.ascontiguousarray(bits.transpose(1, 2, 0))

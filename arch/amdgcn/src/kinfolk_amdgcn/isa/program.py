@@ -17,6 +17,7 @@ from kinfolk_amdgcn.isa.flow_steps import FLOW, flow_step
 from kinfolk_amdgcn.isa.hazards import too_early
 from kinfolk_amdgcn.isa.kernel_object import KernelObject
 from kinfolk_amdgcn.isa.local_steps import LOCAL, local_step, part_bytes
+from kinfolk_amdgcn.isa.matrix_blocks import BLOCKS
 from kinfolk_amdgcn.isa.matrix_steps import MATRIX, matrix_step
 from kinfolk_amdgcn.isa.memory_steps import MEMORY, memory_step, scalar_load_step
 from kinfolk_amdgcn.isa.operands import RegisterFile
@@ -30,7 +31,7 @@ from kinfolk_amdgcn.isa.waves import Waves
 
 _ADDING: Final = (division, doubles, floats, half_floats, halves, integers, conditions, local_atomics)
 """What adds to the tables of other modules by being imported."""
-TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, LOCAL, MEMORY, CACHE, FLOW, CODE)
+TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, BLOCKS, LOCAL, MEMORY, CACHE, FLOW, CODE)
 _STEPS: Final[dict[str, Callable[[Given], Step]]] = {
     "lane": vector_step,
     "scalar": scalar_step,
