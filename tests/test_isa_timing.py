@@ -130,6 +130,14 @@ def test_workgroups_take_turns_where_no_more_fit() -> None:
     assert (part.timed, part.clocks_of_grid) == (4, part.clocks * 9 / 4)
 
 
+def test_what_is_not_kept_is_told_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace that is full keeps how much others ran: here of the first batch of 32 workgroups all, of others that."""
+    monkeypatch.setattr("kinfolk_amdgcn.isa.trace.MOST_KEPT", 32)
+    timing = traced("gfx942", LOCAL.format(stride=1), workgroups=304 * 9).timing()
+    assert (timing.share, timing.timed, timing.resident) == (9, 1, 4)
+    assert timing.clocks_of_grid == 9 * timing.clocks > 0
+
+
 def test_a_constant_is_scaled_by_name() -> None:
     trace = traced("gfx942", MEMORY.format(stride=1))
     slower = trace.timing({"memory_latency": 2.0}).clocks - trace.timing().clocks

@@ -229,9 +229,10 @@ def test_a_slower_machine_is_not_faster_for_a_wave_alone(wave: list[Line], const
 @given(waves=st.lists(st.lists(ANY, min_size=1, max_size=30), min_size=2, max_size=6), simds=st.integers(1, 4))
 def test_company_helps_nobody_and_no_unit_works_more_than_all_the_time(waves: list[list[Line]], simds: int) -> None:
     """But for lines of memory, which others may have touched before."""
-    unit = run(*waves, simds=simds)
-    for wave, alone in zip(unit.waves, waves, strict=True):
-        assert wave.end >= clocks(alone) - 1e-6
+    slower = dict.fromkeys(("local_latency", "vector_issue", "matrix_pass"), 2.0)
+    unit, slow = run(*waves, simds=simds), run(*waves, simds=simds, by=slower)
+    for wave, late, alone in zip(unit.waves, slow.waves, waves, strict=True):
+        assert min(wave.end, late.end) >= clocks(alone) - 1e-6
     end = max(wave.end for wave in unit.waves) + 64  # the last instructions may hold their units past their issue
     assert unit.worked["matrix"] <= simds * end and unit.worked["vector"] <= simds * end
     served = unit.worked["workgroup_memory"]
@@ -252,7 +253,7 @@ def lines_of(note: str, address: Any, size: int, there: int = 1 << 20) -> list[l
     getattr(trace, note)(w, np.broadcast_to(address, (2, 64)), np.full((1, 1), there), size)
     trace.issued(0, w)
     found = trace.of(3)
-    assert found is not None and trace.of(2) is None and trace.counted() == {3: 2}
+    assert trace.keeps(3) and not trace.keeps(2) and trace.counted() == {3: 2}
     return [[access.first_line + line for _, access in wave for line in access.lines] for wave in found]
 
 

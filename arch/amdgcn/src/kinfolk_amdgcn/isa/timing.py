@@ -60,15 +60,15 @@ class MachineTrace:
         values = scaled(self.constants, scaled_by or {})
         units = self.arch.compute_units
         counted = self.trace.counted()
-        share = self._share(units, counted)
-        kept = [number for number in share if self.trace.of(number) is not None]
+        share, whole = self._share(units, counted)
+        kept = [number for number in share if self.trace.keeps(number)]
         chosen = kept[: workgroups or len(kept)]
         steps = self.program.steps
         width = self.arch.banks.bytes_per_clock if self.arch.banks else self.arch.lds_bytes_per_clock
         costs = issue_costs(steps, values, self.extra_states, width)
         unit = ComputeUnit(steps, costs, values, self.arch.simds_per_cu, min(units, self.workgroups) or 1, spans)
-        clocks = unit.run([(number, self.trace.of(number) or []) for number in chosen], self.resident)
-        whole, part = (sum(counted[number] for number in numbers) for numbers in (share, chosen))
+        clocks = unit.run([(number, self.trace.of(number)) for number in chosen], self.resident)
+        part = sum(counted[number] for number in chosen)
         return Timing(
             symbol=self.program.kernel.symbol,
             workgroups=self.workgroups,
@@ -106,12 +106,19 @@ class MachineTrace:
             ),
         )
 
-    def _share(self, units: int, counted: Mapping[int, int]) -> list[int]:
-        """Return the workgroups of the compute unit with most to do; they are dealt one after the other."""
+    def _share(self, units: int, counted: Mapping[int, int]) -> tuple[list[int], int]:
+        """Return the workgroups of the compute unit with most to do, and how many instructions that is.
+
+        They are dealt one after the other. Of units, only those are looked at of which the trace keeps a workgroup.
+        """
         shares: dict[int, list[int]] = {}
         for number in sorted(counted):
             shares.setdefault(number % units, []).append(number)
-        return max(shares.values(), key=lambda each: sum(counted[number] for number in each)) if shares else []
+        if not shares:
+            return [], 0
+        todo = {unit: sum(counted[number] for number in share) for unit, share in shares.items()}
+        kept = [unit for unit, share in shares.items() if any(map(self.trace.keeps, share))]
+        return shares[max(kept, key=lambda unit: todo[unit])], max(todo.values())
 
     def _loop(self, loop: StepLoop, unit: ComputeUnit, costs: list[IssueCost]) -> LoopTiming:
         steps = self.program.steps

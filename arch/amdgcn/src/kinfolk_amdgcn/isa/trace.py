@@ -108,11 +108,13 @@ class Trace:
             run.accesses[len(run.places)] = self._accesses(self.steps[index], w)
         run.places.append(index)
 
-    def of(self, workgroup: int) -> list[Iterator[tuple[int, Access | None]]] | None:
-        """Return per wave its instructions, as indices, each with what it accessed; None where they are not kept."""
+    def keeps(self, workgroup: int) -> bool:
+        """Return whether it has what a workgroup issued."""
+        return workgroup not in self._dropped and workgroup * self.waves in self._of
+
+    def of(self, workgroup: int) -> list[Iterator[tuple[int, Access | None]]]:
+        """Return of a workgroup that it keeps, per wave, its instructions as indices, each with what it accessed."""
         first = workgroup * self.waves
-        if workgroup in self._dropped or first not in self._of:
-            return None
         return [self._wave(number) for number in range(first, first + self.waves)]
 
     def counted(self) -> dict[int, int]:
