@@ -367,9 +367,8 @@ class Evaluator:
             self._next("]")
             top, bottom = int(high.number), int(low.number)
             if top < bottom:  # the bits in the other direction
-                value = Value(
-                    int(f"{value.bits >> top & (1 << bottom - top + 1) - 1:0{bottom - top + 1}b}"[::-1], 2), 32
-                )
+                width = bottom - top + 1
+                value = Value(int(f"{value.bits >> top & (1 << width) - 1:0{width}b}"[::-1], 2), width)
                 continue
             value = Value(value.bits >> bottom, top - bottom + 1)
         return value

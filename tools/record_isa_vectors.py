@@ -37,6 +37,7 @@ UNREAD |= {"v_ashr_pk_i8_i32", "v_ashr_pk_u8_i32", "v_minimum3_f32", "v_maximum3
 UNREAD |= {f"v_frexp_{part}_f{bits}" for part in ("mant", "exp_i16", "exp_i32") for bits in (16, 32, 64)}
 UNREAD |= {"v_cvt_pkrtz_f16_f32", *(f"v_{angle}_f{bits}" for angle in ("sin", "cos") for bits in (16, 32))}
 UNREAD |= {"v_div_fmas_f32", "v_div_fmas_f64"}
+UNREAD |= {f"s_{name}_b{bits}" for name in ("wqm", "quadmask", "bitset0", "bitset1") for bits in (32, 64)}
 UNREAD |= {f"v_mad_mix{part}" for part in ("_f32", "lo_f16", "hi_f16")}
 """Instructions whose text has what is not evaluated here: a function within a function, functions that it does not
 explain, arrays, other roundings, other factors; angles, whose product with two pi it rounds first.
@@ -112,7 +113,7 @@ def inputs(row: Declared, number: int, generator: np.random.Generator) -> list[i
     if row.format == "SOPK":
         immediate = int(generator.integers(0, 1 << 16))
         extended = immediate if row.facts.get("unsigned") else (immediate ^ 0x8000) - 0x8000
-        values[-1] = extended & 0xFFFFFFFF
+        values[operands_of(row).index("i32", len(values) > 1)] = extended & 0xFFFFFFFF
     return values
 
 

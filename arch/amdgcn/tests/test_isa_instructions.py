@@ -297,6 +297,10 @@ def last_step(name: str, power: int) -> Any:
 
 BY_HAND: dict[str, Any] = {
     "v_perm_b32": permuted,
+    **{f"s_wqm_b{n}": lambda x, n=n: sum(0xF << i for i in range(0, n, 4) if x >> i & 15) for n in (32, 64)},
+    **{f"s_quadmask_b{n}": lambda x, n=n: sum(1 << i // 4 for i in range(0, n, 4) if x >> i & 15) for n in (32, 64)},
+    **{f"s_bitset0_b{n}": lambda x, old, n=n: old & ~(1 << x % n) for n in (32, 64)},
+    **{f"s_bitset1_b{n}": lambda x, old, n=n: old | 1 << x % n for n in (32, 64)},
     "v_div_fmas_f32": last_step("f32", 64),
     "v_div_fmas_f64": last_step("f64", 128),
     "v_sat_pk_u8_i16": lambda x: kept(signed(x, 16), 0, 255) | kept(signed(x >> 16, 16), 0, 255) << 8,
@@ -329,6 +333,12 @@ NEAR = {"v_sin_f16": 2, "v_cos_f16": 2, "v_sin_f32": 2, "v_cos_f32": 2}
 def drawn(name: str, generator: np.random.Generator) -> int:
     if name in ("i16", "mask"):
         return int(generator.integers(0, 1 << 16 if name == "i16" else 2))
+    if name == "i64":
+        return (
+            int(generator.integers(0, 1 << 62))
+            & int(generator.integers(0, 1 << 62))
+            & int(generator.integers(0, 1 << 62))
+        )
     if name == "i32":
         return int(
             generator.choice([generator.integers(0, 1 << 32), generator.integers(0, 1 << 9), 0x80000000, 0xFFFFFF80])

@@ -7,7 +7,17 @@ from typing import Final
 
 import attrs
 
-from kinfolk_amdgcn.isa import conditions, division, doubles, floats, half_floats, halves, integers, local_atomics
+from kinfolk_amdgcn.isa import (
+    conditions,
+    division,
+    doubles,
+    floats,
+    half_floats,
+    halves,
+    integers,
+    local_atomics,
+    scalar_bits,
+)
 from kinfolk_amdgcn.isa.cache_steps import CACHE
 from kinfolk_amdgcn.isa.code_steps import CODE
 from kinfolk_amdgcn.isa.declare import Declared, Table
@@ -20,6 +30,7 @@ from kinfolk_amdgcn.isa.local_steps import LOCAL, local_step, part_bytes
 from kinfolk_amdgcn.isa.matrix_blocks import BLOCKS
 from kinfolk_amdgcn.isa.matrix_steps import MATRIX, matrix_step
 from kinfolk_amdgcn.isa.memory_steps import MEMORY, memory_step, scalar_load_step
+from kinfolk_amdgcn.isa.mode_steps import MODES
 from kinfolk_amdgcn.isa.operands import RegisterFile
 from kinfolk_amdgcn.isa.scalar_alu import SCALAR
 from kinfolk_amdgcn.isa.scalar_steps import scalar_step
@@ -29,9 +40,9 @@ from kinfolk_amdgcn.isa.vector_alu import VECTOR
 from kinfolk_amdgcn.isa.vector_steps import vector_step
 from kinfolk_amdgcn.isa.waves import Waves
 
-_ADDING: Final = (division, doubles, floats, half_floats, halves, integers, conditions, local_atomics)
+_ADDING: Final = (division, doubles, floats, half_floats, halves, integers, conditions, local_atomics, scalar_bits)
 """What adds to the tables of other modules by being imported."""
-TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, BLOCKS, LOCAL, MEMORY, CACHE, FLOW, CODE)
+TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, BLOCKS, LOCAL, MEMORY, CACHE, MODES, FLOW, CODE)
 _STEPS: Final[dict[str, Callable[[Given], Step]]] = {
     "lane": vector_step,
     "scalar": scalar_step,

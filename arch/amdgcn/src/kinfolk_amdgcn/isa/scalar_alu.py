@@ -20,7 +20,8 @@ def scalar(name: str, format_: str, opcode: int, types: str, meaning: Meaning, s
     SCALAR.declare("scalar", name, format_, opcode, types, meaning=meaning, scc=scc, **more)
 
 
-def _nonzero(m: Any, result: Any, *operands: Any) -> Any:
+def nonzero(m: Any, result: Any, *operands: Any) -> Any:
+    """Whether a result is not 0."""
     return result.ne(0)
 
 
@@ -79,7 +80,8 @@ def _high(signed: bool) -> Meaning:
     return meaning
 
 
-def _not(m: Any, x: Any) -> Any:
+def inverse(m: Any, x: Any) -> Any:
+    """All bits turned over."""
     return x ^ -1
 
 
@@ -100,17 +102,18 @@ def _bit_field(bits: int, signed: bool) -> Meaning:
     return meaning
 
 
-def _count_ones(m: Any, x: Any) -> Any:
+def count_ones(m: Any, x: Any) -> Any:
+    """How many of 64 bits are set."""
     x = x - (m.lshr(x, 1) & 0x5555555555555555)
     x = (x & 0x3333333333333333) + (m.lshr(x, 2) & 0x3333333333333333)
     x = (x + m.lshr(x, 4)) & 0x0F0F0F0F0F0F0F0F
     return m.trunc(m.lshr(x * m.const(0x0101010101010101, I64), 56), I32)
 
 
-def _first_one(m: Any, x: Any) -> Any:
+def first_one(m: Any, x: Any) -> Any:
     """The index of the lowest set bit; -1 where there is none."""
     lowest = x & (m.const(0, I64) - x)
-    return m.where(x.eq(0), m.const(-1, I32), _count_ones(m, lowest - 1))
+    return m.where(x.eq(0), m.const(-1, I32), count_ones(m, lowest - 1))
 
 
 def _compare(condition: str, unsigned: bool) -> Meaning:
@@ -138,13 +141,13 @@ def _declare_arithmetic() -> None:
         ("s_min_u32", 7, MIN_U32, _less_unsigned),
         ("s_max_i32", 8, MAX_I32, _is_first),
         ("s_max_u32", 9, MAX_U32, _is_first),
-        ("s_lshl_b32", 28, lambda m, a, n: a << (n & 31), _nonzero),
-        ("s_lshr_b32", 30, lambda m, a, n: m.lshr(a, n & 31), _nonzero),
-        ("s_ashr_i32", 32, lambda m, a, n: m.ashr(a, n & 31), _nonzero),
+        ("s_lshl_b32", 28, lambda m, a, n: a << (n & 31), nonzero),
+        ("s_lshr_b32", 30, lambda m, a, n: m.lshr(a, n & 31), nonzero),
+        ("s_ashr_i32", 32, lambda m, a, n: m.ashr(a, n & 31), nonzero),
         ("s_bfm_b32", 34, lambda m, a, b: ((m.const(1, I32) << (a & 31)) - 1) << (b & 31), None),
         ("s_mul_i32", 36, lambda m, a, b: a * b, None),
-        ("s_bfe_u32", 37, _bit_field(32, signed=False), _nonzero),
-        ("s_bfe_i32", 38, _bit_field(32, signed=True), _nonzero),
+        ("s_bfe_u32", 37, _bit_field(32, signed=False), nonzero),
+        ("s_bfe_i32", 38, _bit_field(32, signed=True), nonzero),
         ("s_mul_hi_u32", 44, _high(signed=False), None),
         ("s_mul_hi_i32", 45, _high(signed=True), None),
         ("s_pack_ll_b32_b16", 50, lambda m, a, b: (a & 0xFFFF) | (b << 16), None),
@@ -164,37 +167,37 @@ def _declare_logic() -> None:
         ("and", 12, lambda m, a, b: a & b),
         ("or", 14, lambda m, a, b: a | b),
         ("xor", 16, lambda m, a, b: a ^ b),
-        ("andn2", 18, lambda m, a, b: a & _not(m, b)),
-        ("orn2", 20, lambda m, a, b: a | _not(m, b)),
-        ("nand", 22, lambda m, a, b: _not(m, a & b)),
-        ("nor", 24, lambda m, a, b: _not(m, a | b)),
-        ("xnor", 26, lambda m, a, b: _not(m, a ^ b)),
+        ("andn2", 18, lambda m, a, b: a & inverse(m, b)),
+        ("orn2", 20, lambda m, a, b: a | inverse(m, b)),
+        ("nand", 22, lambda m, a, b: inverse(m, a & b)),
+        ("nor", 24, lambda m, a, b: inverse(m, a | b)),
+        ("xnor", 26, lambda m, a, b: inverse(m, a ^ b)),
     )
     for name, opcode, meaning in rows:
         for more, bits in enumerate((32, 64)):
-            scalar(f"s_{name}_b{bits}", "SOP2", opcode + more, f"i{bits}: i{bits} i{bits}", meaning, _nonzero)
+            scalar(f"s_{name}_b{bits}", "SOP2", opcode + more, f"i{bits}: i{bits} i{bits}", meaning, nonzero)
     for more, bits in enumerate((32, 64)):
         types = f"i{bits}: i{bits}"
         scalar(f"s_cselect_b{bits}", "SOP2", 10 + more, f"{types} i{bits} scc", lambda m, a, b, c: m.where(c, a, b))
         scalar(f"s_mov_b{bits}", "SOP1", more, types, lambda m, x: x)
-        scalar(f"s_not_b{bits}", "SOP1", 4 + more, types, _not, _nonzero)
-    scalar("s_lshl_b64", "SOP2", 29, "i64: i64 i32", lambda m, a, n: a << m.zext(n & 63, I64), _nonzero)
-    scalar("s_lshr_b64", "SOP2", 31, "i64: i64 i32", lambda m, a, n: m.lshr(a, m.zext(n & 63, I64)), _nonzero)
-    scalar("s_ashr_i64", "SOP2", 33, "i64: i64 i32", lambda m, a, n: m.ashr(a, m.zext(n & 63, I64)), _nonzero)
-    scalar("s_bfe_u64", "SOP2", 39, "i64: i64 i32", _bit_field(64, signed=False), _nonzero)
-    scalar("s_bfe_i64", "SOP2", 40, "i64: i64 i32", _bit_field(64, signed=True), _nonzero)
-    scalar("s_bcnt1_i32_b32", "SOP1", 12, "i32: i32", lambda m, x: _count_ones(m, m.zext(x, I64)), _nonzero)
-    scalar("s_bcnt1_i32_b64", "SOP1", 13, "i32: i64", _count_ones, _nonzero)
-    scalar("s_ff1_i32_b32", "SOP1", 16, "i32: i32", lambda m, x: _first_one(m, m.zext(x, I64)))
-    scalar("s_ff1_i32_b64", "SOP1", 17, "i32: i64", _first_one)
+        scalar(f"s_not_b{bits}", "SOP1", 4 + more, types, inverse, nonzero)
+    scalar("s_lshl_b64", "SOP2", 29, "i64: i64 i32", lambda m, a, n: a << m.zext(n & 63, I64), nonzero)
+    scalar("s_lshr_b64", "SOP2", 31, "i64: i64 i32", lambda m, a, n: m.lshr(a, m.zext(n & 63, I64)), nonzero)
+    scalar("s_ashr_i64", "SOP2", 33, "i64: i64 i32", lambda m, a, n: m.ashr(a, m.zext(n & 63, I64)), nonzero)
+    scalar("s_bfe_u64", "SOP2", 39, "i64: i64 i32", _bit_field(64, signed=False), nonzero)
+    scalar("s_bfe_i64", "SOP2", 40, "i64: i64 i32", _bit_field(64, signed=True), nonzero)
+    scalar("s_bcnt1_i32_b32", "SOP1", 12, "i32: i32", lambda m, x: count_ones(m, m.zext(x, I64)), nonzero)
+    scalar("s_bcnt1_i32_b64", "SOP1", 13, "i32: i64", count_ones, nonzero)
+    scalar("s_ff1_i32_b32", "SOP1", 16, "i32: i32", lambda m, x: first_one(m, m.zext(x, I64)))
+    scalar("s_ff1_i32_b64", "SOP1", 17, "i32: i64", first_one)
     scalar("s_sext_i32_i8", "SOP1", 22, "i32: i32", lambda m, x: m.ashr(x << 24, 24))
     scalar("s_sext_i32_i16", "SOP1", 23, "i32: i32", lambda m, x: m.ashr(x << 16, 16))
-    scalar("s_abs_i32", "SOP1", 48, "i32: i32", lambda m, x: m.where(x < 0, m.const(0, I32) - x, x), _nonzero)
+    scalar("s_abs_i32", "SOP1", 48, "i32: i32", lambda m, x: m.where(x < 0, m.const(0, I32) - x, x), nonzero)
     for number, (name, meaning) in enumerate(
         (("and", rows[0][2]), ("or", rows[1][2]), ("xor", rows[2][2]), ("andn2", rows[3][2]), ("orn2", rows[4][2]))
     ):
         saved: dict[str, Any] = {"facts": {"saves_exec": True}}
-        scalar(f"s_{name}_saveexec_b64", "SOP1", 32 + number, "i64: i64", meaning, _nonzero, **saved)
+        scalar(f"s_{name}_saveexec_b64", "SOP1", 32 + number, "i64: i64", meaning, nonzero, **saved)
 
 
 def _declare_compares() -> None:

@@ -25,6 +25,7 @@ def scalar_step(given: Given) -> Step:
     register = -1 if result_name == "scc" else given.field("sdst")
     target = scalar_target(register, result_name)
     meaning, scc, saves = declared.meaning, declared.scc, bool(declared.facts.get("saves_exec"))
+    gives = bool(declared.facts.get("gives_exec"))
     assert meaning is not None
     if saves:
         exec_target = scalar_target(EXEC, "i64")
@@ -35,7 +36,7 @@ def scalar_step(given: Given) -> Step:
         def save(w: Waves) -> None:
             before, mask = exec_source.read(w), read(w)
             found = meaning(ALGEBRA, mask, before)
-            saved = before.data.copy()
+            saved = found.data if gives else before.data.copy()
             target.write(w, saved)
             exec_target.write(w, found.data)
             w.scc = scc(ALGEBRA, found).data.copy()
@@ -72,9 +73,13 @@ def _sources(given: Given) -> list[Source]:
         held = NumpyLane(I32, np.array(bits & 0xFFFFFFFF, np.uint32))
         immediate = Source(lambda w: held, 0)
         before = [scalar_source(encoded.fields["sdst"], "i32")] if declared.reads_destination else []
-        return [*before, immediate]
+        conditions = [scalar_source(0, name) for name in declared.operands if name == "scc"]
+        return [*before, immediate, *conditions]
     found: list[Source] = []
     for number, name in enumerate(declared.operands):
-        code = 0 if name == "scc" else encoded.fields[f"ssrc{number}"]
+        if declared.reads_destination and number == 1:
+            code = encoded.fields["sdst"]
+        else:
+            code = 0 if name == "scc" else encoded.fields[f"ssrc{number}"]
         found.append(scalar_source(code, name, encoded.literal))
     return found

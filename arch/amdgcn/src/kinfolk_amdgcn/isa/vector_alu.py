@@ -97,13 +97,14 @@ def ceiling(m: Any, x: Any) -> Any:
     return m.where(x > whole, whole + 1.0, whole)
 
 
-def _reversed(m: Any, x: Any) -> Any:
+def reversed_bits(m: Any, x: Any) -> Any:
+    """The bits in the other order."""
     for count, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
         x = (m.lshr(x, count) & mask) | ((x & mask) << count)
     return m.lshr(x, 16) | (x << 16)
 
 
-def _leading_zeros(m: Any, x: Any) -> Any:
+def leading_zeros(m: Any, x: Any) -> Any:
     """How many zeros stand before the highest set bit; -1 where there is none."""
     spread = x
     for count in (1, 2, 4, 8, 16):
@@ -111,9 +112,9 @@ def _leading_zeros(m: Any, x: Any) -> Any:
     return m.where(x.eq(0), m.const(-1, I32), m.const(32, I32) - population(m, spread))
 
 
-def _leading_signs(m: Any, x: Any) -> Any:
+def leading_signs(m: Any, x: Any) -> Any:
     """How many bits from the highest on are like it; -1 where all are."""
-    return _leading_zeros(m, m.where(x < 0, x ^ 0xFFFFFFFF, x))
+    return leading_zeros(m, m.where(x < 0, x ^ 0xFFFFFFFF, x))
 
 
 def _trailing_zeros(m: Any, x: Any) -> Any:
@@ -286,10 +287,10 @@ _VOP1: Final[Rows] = (
     ("v_trunc_f32", 28, "f32: f32", truncated),
     ("v_ceil_f32", 29, "f32: f32", ceiling),
     ("v_floor_f32", 31, "f32: f32", floor),
-    ("v_bfrev_b32", 44, "i32: i32", _reversed),
-    ("v_ffbh_u32", 45, "i32: i32", _leading_zeros),
+    ("v_bfrev_b32", 44, "i32: i32", reversed_bits),
+    ("v_ffbh_u32", 45, "i32: i32", leading_zeros),
     ("v_ffbl_b32", 46, "i32: i32", _trailing_zeros),
-    ("v_ffbh_i32", 47, "i32: i32", _leading_signs),
+    ("v_ffbh_i32", 47, "i32: i32", leading_signs),
     ("v_rndne_f32", 30, "f32: f32", lambda m, x: m.rint(x)),
     ("v_exp_f32", 32, "f32: f32", op_meaning(arithmetic.exp2)),
     ("v_log_f32", 33, "f32: f32", op_meaning(arithmetic.log2)),
