@@ -1,0 +1,69 @@
+"""Machine code of compiled kernels with other words in it: what tests of planted faults share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from kinfolk.check import ScenarioReport
+from kinfolk.plugins.composition import Composition
+from kinfolk_amdgcn.isa.encoding import Encoded, decoded
+from kinfolk_amdgcn.isa.kernel_object import read_kernel
+from kinfolk_runtime.artifact import Artifact, sha256
+from kinfolk_runtime.isa import MachineExecutor
+from kinfolk_runtime.verify import Runner, run_scenario
+
+NOP = 0xBF800000
+
+
+def judged(composition: Composition, artifact: Artifact, name: str, executor: MachineExecutor) -> ScenarioReport:
+    """Run a scenario of an artifact on machine code; an executor keeps the kernels that it has translated."""
+    [scenario] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
+    return run_scenario(composition, artifact, scenario, (Runner(executor),))
+
+
+def instructions(artifact: Artifact, number: int = 0) -> list[Encoded]:
+    """Return the instructions of a kernel, from where a launch begins."""
+    compiled = artifact.kernels[number]
+    return list(decoded(read_kernel(compiled.object, compiled.symbol).code))
+
+
+def instructions_that_ran(executor: MachineExecutor, artifact: Artifact, number: int) -> list[Encoded]:
+    """Return those instructions of a kernel that waves ran in the launches of a traced executor, in order."""
+    symbol = artifact.kernels[number].symbol
+    ran = {
+        each.offset
+        for launch in executor.executed
+        if launch.symbol == symbol and launch.trace is not None
+        for each in launch.trace.timing(workgroups=1).instructions
+        if each.count
+    }
+    return [each for each in instructions(artifact, number) if each.offset in ran]
+
+
+def edited(artifact: Artifact, places: Mapping[int, int], number: int = 0) -> Artifact:
+    """Return an artifact of which a kernel, each time it is launched, has other words at offsets in its code.
+
+    It is recorded as if it had been compiled so.
+    """
+    chosen = artifact.kernels[number]
+    code = read_kernel(chosen.object, chosen.symbol).code
+    words = bytearray(code)
+    for offset, word in places.items():
+        words[offset : offset + 4] = word.to_bytes(4, "little")
+    assert chosen.object.count(code) == 1
+    changed = chosen.object.replace(code, bytes(words))
+    compiled = attrs.evolve(chosen, object=changed, object_sha256=sha256(changed))
+    return attrs.evolve(
+        artifact, kernels=tuple(compiled if each.object == chosen.object else each for each in artifact.kernels)
+    )
+
+
+def kind_found(composition: Composition, artifact: Artifact, name: str, executor: MachineExecutor) -> str:
+    """Return what is found of an artifact: the kind of its first fault, `wrong` for its outputs, or nothing."""
+    report = judged(composition, artifact, name, executor)
+    if report.status == "pass":
+        return ""
+    first = report.findings[0] if report.findings else None
+    return first.message.rpartition("[")[2].rstrip("]") if first and first.code == "simulation" else "wrong"
