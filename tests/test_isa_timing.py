@@ -96,6 +96,8 @@ def test_conflicts_are_those_of_the_addresses(cpu: str, banks: int) -> None:
     assert served == pytest.approx([2 * 64, 2 * fewest])
     halved = traced(cpu, LOCAL.format(stride=banks // 2)).timing()
     assert row(halved, "ds_read_b32").conflicts == 32 - fewest
+    grid = traced(cpu, LOCAL.format(stride=banks), workgroups=3)
+    assert grid.conflict_clocks == 3 * 2 * (64 - fewest), "those of every workgroup, not of one compute unit"
 
 
 @pytest.mark.parametrize("cpu", ["gfx942", "gfx950"])

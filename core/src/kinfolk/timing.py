@@ -234,6 +234,11 @@ class LaunchTrace(Protocol):
         """What the model counts with, for this kernel on its arch."""
         ...
 
+    @property
+    def conflict_clocks(self) -> int:
+        """Clocks of workgroup memory beyond the fewest that accesses could take, of all workgroups of the grid."""
+        ...
+
     def timing(
         self, scaled_by: Mapping[str, float] | None = None, *, workgroups: int | None = None, spans: bool = False
     ) -> Timing:

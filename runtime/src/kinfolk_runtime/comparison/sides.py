@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from kinfolk.arch import Arch
     from kinfolk.machine import Executed
     from kinfolk.plugins.composition import Composition
-    from kinfolk.timing import Timing
     from kinfolk.usage import Usage
     from kinfolk_runtime.artifact import Artifact
 
@@ -47,7 +46,8 @@ class LaunchFigures:
             "bytes read": executed.read_bytes,
             "bytes written": executed.written_bytes,
             "workgroup memory": local_bytes,
-            **_timed(timing),
+            **({"conflict clocks": executed.trace.conflict_clocks} if executed.trace else {}),
+            **({"clocks": round(timing.clocks_of_grid)} if timing else {}),
             **{name: usage.figures[name] for name in ("vgpr", "agpr", "sgpr") if name in usage.figures},
             "scratch bytes": usage.scratch_bytes,
         }
@@ -57,13 +57,6 @@ class LaunchFigures:
         """Return the JSON row."""
         named = {name.replace(" ", "_"): value for name, value in self.figures.items()}
         return {"kernel": self.kernel, **named, "bound": self.bound}
-
-
-def _timed(timing: Timing | None) -> dict[str, int]:
-    if timing is None:
-        return {}
-    conflicts = sum(each.conflicts for each in timing.instructions)
-    return {"conflict clocks": conflicts, "clocks": round(timing.clocks_of_grid)}
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -49,6 +49,13 @@ class MachineTrace:
         return max(1, limits.workgroups_per_cu(waves, self.trace.waves, local_bytes))
 
     @property
+    def conflict_clocks(self) -> int:
+        """Clocks of workgroup memory beyond the fewest; workgroups that are not kept count in proportion."""
+        counted = self.trace.counted()
+        kept = sum(count for number, count in counted.items() if self.trace.keeps(number))
+        return round(self.trace.conflict_clocks() * sum(counted.values()) / kept) if kept else 0
+
+    @property
     def workgroups(self) -> int:
         """Workgroups of the grid."""
         return math.prod(self.shape.grid)

@@ -125,6 +125,15 @@ class Trace:
             found[group] = found.get(group, 0) + sum(run.count for run, _ in runs)
         return found
 
+    def conflict_clocks(self) -> int:
+        """Return the clocks beyond the fewest that kept accesses to workgroup memory take."""
+        return sum(
+            accesses[position].clocks - accesses[position].fewest
+            for runs in self._of.values()
+            for run, position in runs
+            for accesses in run.accesses.values()
+        )
+
     def _wave(self, number: int) -> Iterator[tuple[int, Access | None]]:
         for run, position in self._of[number]:
             accesses = run.accesses
