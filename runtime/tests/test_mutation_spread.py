@@ -7,7 +7,7 @@ from workgroup_toy import built
 
 from kinfolk.analysis.values import Values
 from kinfolk.ir import constant
-from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory
+from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory, vector
 from kinfolk.ir.types import F32, I32, I64
 from kinfolk.testing.mutation import mutant_classes
 from kinfolk.testing.mutation.spread import dies_out
@@ -84,6 +84,61 @@ def test_a_difference_is_followed_through_loops(reference64, declare):
     shown = proofs(reference64, declare, carried)
     assert shown["constant", "smin", "b 16 -> 17"][0] is True
     assert shown["constant", "smin", "b 16 -> 15"][0] is False
+
+
+def masked_row(key):
+    """A key counts that is below what is seen and below the rows there are, both counted from a lane's first key."""
+
+    def body(x, n, y):
+        rows = arithmetic.smin(memory.load(n), ROWS)
+        bound = arithmetic.smin(memory.load(memory.offset(n, constant(1, I32))), rows) - lanes.lane_id() % 2
+        counts = constant(key, I32) < bound
+        memory.store(memory.offset(y, lanes.thread_id()), arithmetic.select(counts, constant(3, I32), lanes.lane_id()))
+
+    return body
+
+
+@pytest.mark.parametrize(("key", "shown"), [(14, True), (15, False)])
+def test_rows_past_the_last_key_of_every_lane_are_no_difference_in_a_mask(reference64, declare, key, shown):
+    assert proofs(reference64, declare, masked_row(key))["constant", "smin", "b 16 -> 17"] == [shown]
+
+
+def tokens_of_heads(more):
+    """A lane reads 8 elements and `more` of its head in rows [tokens, heads, 8], of up to 16 tokens."""
+
+    def body(x, n, y):
+        heads = arithmetic.smin(arithmetic.smax(memory.load(n), 1), 64)
+        tokens = arithmetic.smin(arithmetic.smax(memory.load(memory.offset(n, constant(1, I32))), 0), ROWS)
+        view = memory.bound(x, tokens * (heads * 8))
+        place = lanes.lane_id() % ROWS * (heads * 8) + lanes.block_id(axis=0, below=64) * 8
+        read = memory.view_load(view, place + lanes.lane_id() // ROWS * 2 + more, count=2)
+        memory.store(memory.offset(y, lanes.thread_id()), vector.extract(read, index=0))
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("more", "known", "shown"), [(0, True, True), (1, True, False), (0, False, False)], ids=["own", "next", "unknown"]
+)
+def test_a_row_of_heads_more_is_no_difference_where_the_head_is_one_of_them(reference64, declare, more, known, shown):
+    """That a place in the grid is below the number of heads is known of the launch, where it is known."""
+    kernel = built(reference64, tokens_of_heads(more), declare("x", I32), declare("n", I32), declare("y", I32, "write"))
+    ops = list(kernel.walk())
+    (head,) = [op.results[0] for op in ops if op.definition is lanes.block_id]
+    (heads,) = [
+        op.results[0]
+        for op in ops
+        if op.definition is arithmetic.smin and op.operands[1].defining_op.attributes["bits"] == 64
+    ]
+    values = Values(kernel, reference64.arch)
+    found = {
+        mutant.change.about: bool(dies_out(mutant, values, {head: heads} if known else {}))
+        for each in mutant_classes(kernel)
+        for mutant in each.mutants
+        if mutant.operator.name == "constant" and mutant.site.op == "core.smin"
+    }
+    assert found["b 16 -> 17"] is shown
+    assert found["b 16 -> 15"] is found["b 64 -> 63"] is False
 
 
 def test_nothing_is_said_of_a_barrier_or_a_float(reference64, declare):

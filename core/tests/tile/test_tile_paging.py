@@ -132,6 +132,15 @@ def test_a_sequence_without_rows_reads_no_slot(evaluate, global_memory):
         assert found[1] == 0 and not table.reads
 
 
+@pytest.mark.parametrize(("page", "rows"), [(0, PAGE), (PAGES - 1, PAGE), (PAGES, 0), (-1, 0), (2**31 - 1, 0)])
+def test_a_page_in_the_cache_is_held_whole_whatever_the_sequence_has_of_it(evaluate, page, rows):
+    def body(number, pages):
+        zero = constant(0, I32)
+        return [PageTable(zero, zero, PAGE, zero, pages).rows_held(number)]
+
+    assert int(evaluate(body, page, PAGES).integers(0)[0]) == rows
+
+
 def test_the_last_part_of_the_largest_page_id_is_numbered_past_32_bits(evaluate, global_memory):
     """Three tiles of eight in a page whose id takes 31 bits: the number is compared whole, in two halves."""
     table = global_memory(I32, np.array([2**31 - 2], np.uint32))

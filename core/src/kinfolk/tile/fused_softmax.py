@@ -39,6 +39,10 @@ class FusedSoftmax(OnlineSoftmax):
         """The state before the first score."""
         return self._anchored(constant(LOWEST, F32), constant(0.0, F32))
 
+    def begun(self, tile_maximum: Value) -> FusedRow:
+        """Return the state of a row that has no weight yet, under the maximum of its first tile."""
+        return self._anchored(arithmetic.fmax(constant(LOWEST, F32), tile_maximum), constant(0.0, F32))
+
     def weight(self, state: RowState, score: Value) -> Value:
         """Return the weight of a score."""
         row = _fused(state)

@@ -16,28 +16,32 @@ from kinfolk.ir.value import Value
 @attrs.frozen(eq=False)
 class Parts:
     """That a tile is a part of a page: a page has 2^`shift` of them (i32), and tile 0 is part `first` of the sequence's
-    pages, counted from its first page on (i32). Both are equal on all lanes.
+    pages, counted from its first page on (i32), where it is not the first one. Both are equal on all lanes.
     """
 
     shift: Value
-    first: Value
+    first: Value | None = None
 
     def slot(self, tile: Value) -> Value:
         """Return the slot of the page that a tile is a part of."""
-        return arithmetic.lshr(self.first + tile, self.shift)
+        return arithmetic.lshr(self._number(tile), self.shift)
 
     def slots(self, tiles: Value) -> Value:
         """Return how many slots there are up to the last of so many tiles; none without tiles."""
-        end = arithmetic.lshr(self.first + tiles + self._mask, self.shift)
-        return arithmetic.select(tiles > 0, end, constant(0, I32))
+        end = arithmetic.lshr(self._number(tiles) + self._mask, self.shift)
+        return end if self.first is None else arithmetic.select(tiles > 0, end, constant(0, I32))
 
     def place(self, tile: Value) -> Value:
         """Return which part of its page a tile is."""
-        return (self.first + tile) & self._mask
+        return self._number(tile) & self._mask
 
     def number(self, page: Value, tile: Value) -> Value:
         """Return the number (i64) of a tile among those of all pages, for the id of its page."""
         return (convert.sext(page, to=I64) << convert.sext(self.shift, to=I64)) | convert.sext(self.place(tile), to=I64)
+
+    def _number(self, tile: Value) -> Value:
+        """Return which part of the sequence's pages a tile is."""
+        return tile if self.first is None else self.first + tile
 
     @property
     def _mask(self) -> Value:
@@ -96,6 +100,14 @@ class PageTable:
         if self.parts is not None:
             known = self.parts.number(known, tile)
         return Page(known, valid)
+
+    def rows_held(self, identifier: Value) -> Value:
+        """Return how many rows the cache has of a page or a part of it: all, or for an id outside of it none. They need
+        not all be the sequence's.
+        """
+        page = lanes.uniform(identifier)
+        inside = arithmetic.icmp(page, self.num_pages, predicate="ult")
+        return arithmetic.select(inside, constant(self.page_size, I32), constant(0, I32))
 
     def row(self, identifier: Value, key: Value) -> Row:
         """Return the row that a key is, of pages of one row or parts of such; each lane may ask for its own."""

@@ -75,6 +75,11 @@ class OnlineSoftmax:
         """Whether the row's maximum must be raised before the tile's weights are formed."""
         return (tile_maximum - state.maximum) * self.scale_log2 > self.threshold
 
+    def begun(self, tile_maximum: Value) -> RowState:
+        """Return the state of a row that has no weight yet, under the maximum of its first tile."""
+        start = RowState.start()
+        return attrs.evolve(start, maximum=arithmetic.fmax(start.maximum, tile_maximum))
+
     def raise_maximum(self, state: RowState, tile_maximum: Value) -> tuple[RowState, Value]:
         """Return the state under the larger maximum, and the factor by which everything accumulated shrinks."""
         return self.under(state, arithmetic.fmax(state.maximum, tile_maximum))

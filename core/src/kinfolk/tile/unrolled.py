@@ -23,7 +23,7 @@ def unrolled_loop(lower: Value | int, upper: Value | int, start: State, body: Ca
     """
     begin, end = (constant(bound, I32) if isinstance(bound, int) else bound for bound in (lower, upper))
     count = arithmetic.smax(end, begin) - begin
-    even = begin + (count - (count & 1))
+    even = begin + (count & -2)
 
     def pair(index: Value, state: State) -> State:
         return body(index + 1, body(index, state))

@@ -103,7 +103,18 @@ def _several_queries(request: MlaRequest) -> Iterator[Scenario]:
     if request.max_seqlen_q < 2:
         return
     most, page = request.max_seqlen_q, request.page_size
-    batch = ((most, 37), (19, 19), (20, 12), (1, 70), (2, 0), (0, 9), (2, 2), (9, 6 * page), (most, most + page - 1))
+    batch = (
+        (most, 37),
+        (19, 19),
+        (20, 12),
+        (1, 70),
+        (2, 0),
+        (0, 9),
+        (2, 2),
+        (9, 6 * page),
+        (most, most + page - 1),
+        (most, 66),
+    )
     queries = [min(count, most) for count, _ in batch]
     lengths = [min(length, request.max_seqlen_k) for _, length in batch]
     pages = sum(-(-length // page) for length in lengths)
@@ -127,8 +138,8 @@ def _several_queries(request: MlaRequest) -> Iterator[Scenario]:
 def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
     """Return small requests in whose scenarios mutants are run: few keys, in one segment and in several that begin
     within a page, as many as fill the rings of tiles, as many segments as a wave has lanes, and more; rows of several
-    queries that are more than a workgroup's and leave waves without any; a cache of 8 bits, in pages smaller than a
-    tile.
+    queries that are more than a workgroup's and leave waves without any, or one row; a workgroup whose last row ends a
+    token, or begins one; queries that see all keys; a cache of 8 bits, in pages smaller than a tile.
     """
     from kinfolk_mla.request import MODEL, MlaRequest
 
@@ -142,6 +153,7 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
         max_seqlen_q: int = 1,
         kv_dtype: str = "bf16",
         k_scale: float = 1.0,
+        causal: bool = True,
     ) -> MlaRequest:
         return MlaRequest(
             **MODEL,
@@ -155,7 +167,7 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
             num_pages=num_seqs * -(-max_seqlen_k // page_size),
             dtype="bf16",
             kv_dtype=kv_dtype,
-            causal=True,
+            causal=causal,
             scale=(MODEL["nope_dim"] + MODEL["rope_dim"]) ** -0.5,
             k_scale=k_scale,
             candidate=candidate,
@@ -165,18 +177,23 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
     narrow = cache_types(arch, "bf16")[-1]
     return (
         request("mla.decode", 16, 80, 2),
-        request("mla.decode", 16, 80, 2, num_seg=2, page_size=32),
-        request("mla.decode", 12, 80, 2, num_seg=2, max_seqlen_q=6),
-        request("mla.decode", 12, 80, 2, page_size=2, max_seqlen_q=6, kv_dtype=narrow, k_scale=0.25),
+        request("mla.decode", 16, 80, 2, num_seg=2, max_seqlen_q=6, page_size=32),
+        request("mla.decode", 17, 80, 2, num_seg=2, max_seqlen_q=6),
+        request("mla.decode", 21, 80, 2, num_seg=2, page_size=2, max_seqlen_q=6, kv_dtype=narrow, k_scale=0.25),
+        request("mla.decode", 12, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.decode", 128, 80, 3),
         request("mla.decode", 16, 80, 1, num_seg=64),
         request("mla.decode", 16, 1040, 2, num_seg=65),
         request("mla.pipelined", 128, 80, 2),
-        request("mla.pipelined", 36, 80, 2, num_seg=2, max_seqlen_q=4),
-        request("mla.pipelined", 128, 208, 2),
+        request("mla.pipelined", 33, 80, 2, num_seg=2, max_seqlen_q=4, page_size=32, k_scale=0.25),
+        request("mla.pipelined", 127, 80, 2, max_seqlen_q=2),
+        request("mla.pipelined", 36, 80, 2, max_seqlen_q=4, causal=False),
+        request("mla.pipelined", 32, 208, 2, max_seqlen_q=6),
         request("mla.grouped", 64, 80, 2),
-        request("mla.grouped", 12, 80, 2, num_seg=2, max_seqlen_q=6),
-        request("mla.grouped", 64, 208, 2),
+        request("mla.grouped", 33, 80, 2, num_seg=2, max_seqlen_q=3, page_size=32, k_scale=0.25),
+        request("mla.grouped", 21, 80, 2, max_seqlen_q=6),
+        request("mla.grouped", 12, 80, 2, max_seqlen_q=6, causal=False),
+        request("mla.grouped", 16, 208, 2, max_seqlen_q=6),
     )
 
 
@@ -375,11 +392,13 @@ def _one_sign(rows: Rows) -> None:
 
 
 def misnamed(table: Array, slots: Sequence[int], num_pages: int) -> None:
-    """Spoil every second slot and the last of even sequences, and all slots of every fourth from the second."""
+    """Spoil a few slots and the last of even sequences, one of them far from the others, and all slots of every fourth
+    from the second.
+    """
     strange = (-1, num_pages, 2**31 - 1, -(2**31))
     for sequence, count in enumerate(slots):
         if sequence % 2 == 0:
-            spoiled = sorted({*range(1, count, 2), *range(max(count - 1, 0), count)})
+            spoiled = sorted({slot for slot in (1, 3, count // 2 | 1, count - 1) if 0 <= slot < count})
         else:
             spoiled = list(range(count)) if sequence % 4 == 1 else []
         for slot in spoiled:

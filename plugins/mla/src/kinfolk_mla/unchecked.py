@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from kinfolk_mla.request import MlaRequest
 
 _LAST: Final = 2**31 - 1
-_FALLING: Final = (40, -(2**31), _LAST, 5)
-"""A fall that 32 bits do not hold, a rise that they do not hold, and a fall; then comes a sequence of keys."""
+_FALLING: Final = (-1, _LAST, 40, -(2**31), _LAST, 5)
+"""Rises that 32 bits hold as their least number and as -1, falls, one of which they do not hold; then comes a sequence
+of keys. The first has the most queries.
+"""
 
 
 def unchecked_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
@@ -25,10 +27,12 @@ def unchecked_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
     if not most or not request.absorbed_query:
         return ()
     falling = attrs.evolve(request, num_seqs=len(_FALLING), total_q=most + len(_FALLING) - 1)
-    stray = attrs.evolve(request, num_seqs=3, total_q=most + 1)
+    stray = attrs.evolve(request, num_seqs=5, total_q=most + 1)
     return (
         _scenario(falling, "falling_offsets", "offsets of keys that fall, or that 32 bits do not subtract", _fall),
-        _scenario(stray, "stray_query", "a sequence whose query is a row past the last", _stray),
+        _scenario(
+            stray, "stray_query", "offsets of queries that fall, and a query that is a row past the last", _stray
+        ),
     )
 
 
@@ -45,6 +49,6 @@ def _fall(inputs: dict[str, Any], lengths: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _stray(inputs: dict[str, Any], lengths: tuple[int, ...]) -> dict[str, Any]:
-    offsets = inputs["cu_seqlens_q"].copy()
-    offsets[-1] += 1
-    return inputs | {"cu_seqlens_q": offsets}
+    """Give the second sequence offsets that fall by more than 32 bits hold, the last one a row that is not there."""
+    rows = len(inputs["qa"])
+    return inputs | {"cu_seqlens_q": np.array([0, rows - 1, -(2**31), rows - 1, rows, rows + 1], np.int32)}

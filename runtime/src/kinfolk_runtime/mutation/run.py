@@ -15,6 +15,7 @@ from kinfolk.analysis.values import Values
 from kinfolk.dispatch import selections
 from kinfolk.errors import KinfolkError
 from kinfolk.flavor import DEFAULT_FLAVOR, flavor_named
+from kinfolk.ir.ops import lanes
 from kinfolk.ir.text import kernel_digest
 from kinfolk.testing.mutation import OPERATORS, Mutant, MutantClass, Operator, mutant_classes, sample
 from kinfolk.testing.mutation.carried import still_as_started
@@ -32,7 +33,7 @@ from kinfolk_runtime.mutation.report import CandidateReport, KernelScore, Mutati
 from kinfolk_runtime.mutation.work import compared
 
 if TYPE_CHECKING:
-    from kinfolk.ir.value import Kernel
+    from kinfolk.ir.value import Kernel, Value
     from kinfolk.plugins.composition import Composition
     from kinfolk.request import Request
 
@@ -58,6 +59,23 @@ class Subject:
     def values(self) -> Values:
         """What each value of the kernel may be."""
         return Values(self.compiled.kernel, self.bench.composition.arch)
+
+    @cached_property
+    def below(self) -> Mapping[Value, Value]:
+        """Places in the grid, each with a parameter that is the size of that axis wherever the kernel is launched."""
+        kernel, identity = self.compiled.kernel, self.compiled.spec.identity()
+        launches = [each for each in self.bench.artifact.plan.launches if each.spec.identity() == identity]
+        parameters = dict(zip((each.name for each in kernel.parameters), kernel.body.arguments, strict=True))
+        found: dict[Value, Value] = {}
+        for op in kernel.walk():
+            if op.definition is lanes.block_id:
+                axis = op.attributes["axis"]
+                assert isinstance(axis, int)
+                for name, parameter in parameters.items():
+                    sizes = [each for launch in launches for each in launch.arguments if each.name == name]
+                    if all(each.value == launch.grid[axis] for each, launch in zip(sizes, launches, strict=True)):
+                        found[op.results[0]] = parameter
+        return found
 
 
 class NoRequests(KinfolkError):
@@ -192,17 +210,23 @@ def _no_mutant(name: str, known: Sequence[str]) -> str:
 def _subjects(
     candidate: str, benches: Sequence[Bench], owners: Mapping[str, str], operators: Sequence[Operator]
 ) -> Iterator[Subject]:
-    """Yield the kernels of a candidate in the order of requests; one that several launch is the first one's."""
+    """Yield the kernels of a candidate in the order of requests; one that several launch is the first one's.
+
+    Kernels of one spec are one kernel, whose mutants are made once.
+    """
     seen: set[tuple[object, ...]] = set()
+    known: dict[str, tuple[str, Sequence[MutantClass]]] = {}
     for bench in benches:
         for compiled in bench.kernels:
-            if owners[compiled.spec.identity()] != candidate:
+            identity = compiled.spec.identity()
+            if owners[identity] != candidate:
                 continue
-            classes = mutant_classes(compiled.kernel, operators)
+            if identity not in known:
+                known[identity] = kernel_digest(compiled.kernel), mutant_classes(compiled.kernel, operators)
+            ir, classes = known[identity]
             kind = type(compiled.spec)
             fresh = [each for each in classes if (kind, each.operator.name, each.site) not in seen]
             seen.update((kind, each.operator.name, each.site) for each in classes)
-            ir = kernel_digest(compiled.kernel)
             yield Subject(bench=bench, compiled=compiled, ir=ir, classes=classes, fresh=fresh)
 
 
@@ -217,7 +241,10 @@ class _Run:
     journal: Journal | None
 
     def _of(self, mutants: Iterable[Mutant]) -> Chosen:
-        owners = {id(each.mutants[0].original): subject for subject in self.subjects for each in subject.classes}
+        owners: dict[int, Subject] = {}
+        for subject in self.subjects:
+            for each in subject.classes[:1]:
+                owners.setdefault(id(each.mutants[0].original), subject)
         return [(owners[id(mutant.original)], mutant) for mutant in mutants]
 
     def all(self, seed: int) -> Chosen:
@@ -277,7 +304,7 @@ class _Run:
         if outcome.kill is not None:
             return outcome
         shown = still_as_started(mutant) or same_lanes_meet(mutant)
-        shown = shown or same_for_all(mutant, subject.values) or dies_out(mutant, subject.values)
+        shown = shown or same_for_all(mutant, subject.values) or dies_out(mutant, subject.values, subject.below)
         if shown:
             return attrs.evolve(outcome, status="equivalent", proof=shown)
         kill = subject.bench.analysed(subject.compiled.spec, kernel)

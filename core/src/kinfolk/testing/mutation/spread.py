@@ -7,7 +7,7 @@ one of another base where it has no elements: then it reads 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -22,14 +22,13 @@ from kinfolk.ir.value import Operation, Region, Value
 from kinfolk.testing.mutation.exhaustive import constants_of
 from kinfolk.testing.mutation.mutant import Mutant
 from kinfolk.testing.mutation.rewrite import Place
+from kinfolk.testing.mutation.sums import Sum, never_negative, sum_of
 
 MOST_PAIRS: Final = 8
 MOST_STEPS: Final = 2000
+_EXTREMES: Final = (arithmetic.smin, arithmetic.smax, arithmetic.umin, arithmetic.umax)
 _PIECEWISE: Final = (
-    arithmetic.smin,
-    arithmetic.smax,
-    arithmetic.umin,
-    arithmetic.umax,
+    *_EXTREMES,
     convert.sext,
     convert.zext,
     vector.constant,
@@ -67,13 +66,13 @@ class _Differs(Exception):
     """Something may come of the difference."""
 
 
-def dies_out(mutant: Mutant, values: Values) -> str:
+def dies_out(mutant: Mutant, values: Values, below: Mapping[Value, Value] | None = None) -> str:
     """Return why nothing comes of a mutant's difference; "" where that is not shown.
 
-    `values` are those of the kernel without the change.
+    `values` are those of the kernel without the change, `below` says of some that they are less than another one.
     """
     try:
-        spread = _Spread(mutant, values)
+        spread = _Spread(mutant, values, below or {})
         spread.follow()
     except (_Differs, KinfolkError, KeyError, ValueError):
         return ""
@@ -81,8 +80,8 @@ def dies_out(mutant: Mutant, values: Values) -> str:
 
 
 class _Spread:
-    def __init__(self, mutant: Mutant, values: Values) -> None:
-        self._values = values
+    def __init__(self, mutant: Mutant, values: Values, below: Mapping[Value, Value]) -> None:
+        self._values, self._below, self._first = values, below, mutant.operation
         self._users: dict[Value, list[Operation]] = {}
         self._homes: dict[Operation, Operation | None] = {}
         self._survey(mutant.original.body, None)
@@ -116,10 +115,14 @@ class _Spread:
             self._differ(result, [Pair(sets[1], after[last.operands[1]])])
         elif _computes(op) and all(_computes(each) for each in place.operations):
             unless = self._where_same(op, results[0])
+            if unless is not None:  # it differs where the condition does not hold, and only there
+                chosen = sets[1] if results[0] is op.operands[1] else self._third(op, sets, place, results[0])
+                self._differ(result, [Pair(sets[2], chosen, unless)])
+                return
             for piece in _pieces(op, place.operations, sets):
                 before, after = _result(op, piece), self._chain(op, piece, place.operations)[results[0]]
                 if not self._same(op, place.operations, results[0], piece):
-                    self._differ(result, [Pair(before, after, unless)])
+                    self._differ(result, [Pair(before, after)])
         else:
             raise _Differs
 
@@ -128,6 +131,12 @@ class _Spread:
         for each in ops:
             known[each.results[0]] = _result(each, [known[operand] for operand in each.operands])
         return known
+
+    def _third(self, op: Operation, sets: Sequence[Strided], place: Place, selected: Value) -> Strided:
+        """Return what a selection that stands in a selection's place gives where its condition does not hold."""
+        made = selected.defining_op
+        assert made is not None
+        return self._chain(op, sets, place.operations)[made.operands[2]]
 
     def _same(self, op: Operation, ops: Sequence[Operation], result: Value, sets: Sequence[Strided]) -> bool:
         """Whether both compute the same at the ends of a piece, between which neither changes its way."""
@@ -202,21 +211,19 @@ class _Spread:
         sets = self._values.seen.get(op)
         if sets is None:
             raise _Differs
-        changed = [operand for operand in dict.fromkeys(op.operands) if operand in self.pairs]
+        changed = {operand: place for place, operand in enumerate(op.operands) if operand in self.pairs}
         if op.definition is arithmetic.select and op.operands[0] not in self.pairs:
             for operand in changed:
                 self._differ(op.results[0], list(self.pairs[operand]))
             return
-        for operand in changed:
+        for operand, place in changed.items():
             if len(changed) > 1 or sum(each is operand for each in op.operands) > 1:
                 raise _Differs
-            found: list[Pair] = []
-            for pair in self.pairs[operand]:
-                before, after = (
-                    [each if value is operand else own for value, own in zip(op.operands, sets, strict=True)]
-                    for each in (pair.before, pair.after)
-                )
-                found.append(Pair(_result(op, before), _result(op, after), pair.unless))
+            found = [
+                Pair(before, after, pair.unless)
+                for pair in self.pairs[operand]
+                for before, after in _results(op, sets, place, pair)
+            ]
             self._differ(op.results[0], found)
 
     def _accessed(self, op: Operation, meaning: MemoryAccess) -> None:
@@ -226,6 +233,8 @@ class _Spread:
             return
         if meaning.action == "bound":
             base, count = op.operands
+            if op.results[0] not in self._users:
+                return
             if base in self.pairs:
                 if count in self.pairs or not all(self._is_zero_unless(count, p.unless) for p in self.pairs[base]):
                     raise _Differs
@@ -251,22 +260,44 @@ class _Spread:
         count = data.count if isinstance(data, VectorType) else 1
         index = sets[1]
         least = min(min(pair.before.low, pair.after.low) for pair in self.pairs[view])
-        if index.low + offset < 0 or index.high + offset + count > least:
+        within = index.high + offset + count <= least or self._within(view, op.operands[1], offset + count)
+        if index.low + offset < 0 or not within:
             raise _Differs
 
-    def _is_zero_unless(self, value: Value, condition: Value | None, steps: int = 6) -> bool:
-        """Whether a number is 0 where a condition does not hold."""
-        made = value.defining_op
-        if self._values[value] == number(0):
-            return True
-        if condition is None or made is None or steps == 0:
+    def _within(self, view: Value, index: Value, more: int) -> bool:
+        """Whether an index and so much more is inside a view by what both are made of, whatever that is."""
+        bound, begun = view.defining_op, self._first.results[0]
+        pairs = self.pairs.get(begun, ())
+        numbers = {each.single for pair in pairs for each in (pair.before, pair.after)}
+        if bound is None or isinstance(begun.type, ViewType) or not numbers:
             return False
-        operands = made.operands
-        if made.definition is arithmetic.select:
-            return operands[0] is condition and self._is_zero_unless(operands[2], condition, steps - 1)
-        if made.definition is arithmetic.mul:
-            return any(self._is_zero_unless(each, condition, steps - 1) for each in operands)
-        return made.name == "core.uniform" and self._is_zero_unless(operands[0], condition, steps - 1)
+        end = sum_of(index, {}, self._values.__getitem__) + Sum.of(more)
+        return all(
+            number is not None
+            and never_negative(
+                sum_of(bound.operands[1], {begun: number}, self._values.__getitem__) - end,
+                self._below,
+                self._values.__getitem__,
+            )
+            for number in numbers
+        )
+
+    def _is_zero_unless(self, value: Value, condition: Value | None) -> bool:
+        """Whether a number is 0 where a condition does not hold."""
+        return self._unless(value, condition) == number(0)
+
+    def _unless(self, value: Value, condition: Value | None, steps: int = 8) -> Strided:
+        """Return what a number may be where a condition does not hold."""
+        made, known = value.defining_op, self._values[value]
+        if condition is None or made is None or steps == 0 or known.single is not None:
+            return known
+        if made.definition is arithmetic.select and made.operands[0] is condition:
+            return self._unless(made.operands[2], condition, steps - 1)
+        if made.name == "core.uniform":
+            return self._unless(made.operands[0], condition, steps - 1)
+        if not _computes(made):
+            return known
+        return _result(made, [self._unless(each, condition, steps - 1) for each in made.operands])
 
 
 def _computes(op: Operation) -> bool:
@@ -303,6 +334,39 @@ def _result(op: Operation, sets: Sequence[Strided]) -> Strided:
     return wrapped(found, type_.bits)
 
 
+def _results(op: Operation, sets: Sequence[Strided], place: int, pair: Pair) -> Iterator[tuple[Strided, Strided]]:
+    """Yield what an op gives before and after, whose operand at `place` differs.
+
+    A minimum or maximum with what was one number and is another is looked at on each side of these: on some it is the
+    same.
+    """
+    both, numbers = (pair.before, pair.after), {pair.before.single, pair.after.single}
+    if op.definition not in _EXTREMES or None in numbers:
+        before, after = (_result(op, _with(sets, place, each)) for each in both)
+        yield before, after
+        return
+    other = 1 - place
+    for piece in _cut(sets[other], {0, *(each for each in numbers if each is not None)}):
+        ends = [_with(sets, other, number(end)) for end in (piece.low, piece.high)]
+        if any(len({_result(op, _with(end, place, each)) for each in both}) > 1 for end in ends):
+            before, after = (_result(op, _with(_with(sets, other, piece), place, each)) for each in both)
+            yield before, after
+
+
+def _with(sets: Sequence[Strided], place: int, instead: Strided) -> list[Strided]:
+    return [instead if index == place else each for index, each in enumerate(sets)]
+
+
+def _cut(whole: Strided, marks: Iterable[int]) -> Iterator[Strided]:
+    """Yield the parts of a set at, before, between and behind some numbers."""
+    ends = sorted({whole.low, *(mark + step for mark in marks for step in (0, 1)), whole.high + 1})
+    for low, high in pairwise(ends):
+        if whole.low <= low and high - 1 <= whole.high:
+            piece = strided(low, high - 1, whole.step, whole.rest)
+            if piece is not None:
+                yield piece
+
+
 def _varying(sets: Sequence[Strided]) -> list[int]:
     return [index for index, each in enumerate(sets) if each.single is None]
 
@@ -316,9 +380,5 @@ def _pieces(op: Operation, instead: Sequence[Operation], sets: Sequence[Strided]
     (index,) = varying
     whole = sets[index]
     marks = {each.single for each in sets if each.single is not None} | set(constants_of(instead)) | {0}
-    ends = sorted({whole.low, *(mark + step for mark in marks for step in (0, 1)), whole.high + 1})
-    for low, high in pairwise(ends):
-        if whole.low <= low and high - 1 <= whole.high:
-            piece = strided(low, high - 1, whole.step, whole.rest)
-            if piece is not None:
-                yield [piece if place == index else each for place, each in enumerate(sets)]
+    for piece in _cut(whole, marks):
+        yield _with(sets, index, piece)

@@ -146,8 +146,7 @@ class ScoresAhead(Generic[Place]):
             second = key_slots.at(1 % key_slots.count)
             do(feed.key_stores(second, coming))
         masked = self.mask.first(self._bent(total), asked)
-        maximum = self.softmax.tile_maximum(self.scores.elements(masked))
-        row, _ = self.softmax.raise_maximum(self.softmax.start(), maximum)
+        row = self.softmax.begun(self.softmax.tile_maximum(self.scores.elements(masked)))
         nothing = constant(0.0, VectorType(F32, self.scores.frame.atom.shape.c.slots))
         reads = [value for read in first_reads(self._key_stream(second)) for value in read]
         output = [nothing] * self.values.fragments

@@ -92,8 +92,10 @@ class GatheredTile:
         return [arithmetic.select(there, score, lowest) for there, score in zip(exist, scores, strict=True)]
 
     def refused(self, tile: Value, rows: Value) -> Value:
-        """Return 1 where the watched key opens a page outside the cache, else 0."""
-        key = self._watched(tile)
+        """Return 1 where the watched key opens a page outside the cache, else 0; of lanes that `count` does not ask,
+        nothing is said.
+        """
+        key = tile * self._keys + self._thread
         return convert.zext(self.partial(rows) & (key < self.pages.length) & self.pages.opens(key), to=I32)
 
     def count(self, refused: Value) -> None:

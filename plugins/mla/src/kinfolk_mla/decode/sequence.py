@@ -130,8 +130,9 @@ class Work:
     @property
     def stores_rows(self) -> Value:
         """Whether this wave has the last word on its rows: it has some, and no other group merges them."""
-        own = self.wave_has_rows
-        return own & self.group.eq(0) if self.geometry.spec.key_groups > 1 else own
+        if self.geometry.spec.key_groups == 1:
+            return self.wave_has_rows
+        return (self.wave * self.geometry.spec.rows_per_wave < self.count) & self.group.eq(0)
 
     def pages(self) -> PageTable:
         """Return the segment's page table: of slots from its first on, or with pages that may reach into others."""

@@ -90,7 +90,7 @@ class Sequence:
             length=self.length,
             page_size=self.geometry.spec.part,
             num_pages=self.shared.num_pages,
-            parts=Parts(self.shared.page_shift, constant(0, I32)),
+            parts=Parts(self.shared.page_shift),
         )
 
     def rows(self, half: Value | int, first_key: Value, count: int) -> Value:

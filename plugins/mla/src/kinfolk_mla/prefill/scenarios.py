@@ -76,10 +76,16 @@ def prefill_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
     ragged = ((0, 20), (MANY, 33), (1, 32), (5, 0), (30, 17), (33, 65), (20, 290))
     named = ((MANY, LONG), (17, 80))
     return (
-        _scenario(request, "whole", "one sequence, as long as may be", ((MANY, MANY),), all_heads=True),
+        _scenario(request, "whole", "one sequence, as long as may be", ((MANY, MANY),), heads=MANY),
         _scenario(request, "ragged", "prefixes, one query, none, no keys, fewer keys than queries", ragged),
         _scenario(request, "empty", "no sequence has keys", ((MANY, 0), (2, 0))),
-        _scenario(request, "climb", "one key of a tile lifts half of the maxima by far", ((MANY, LONG),), _climbing),
+        _scenario(
+            request,
+            "climb",
+            "one key of a tile, each query's own, lifts half of the maxima by far",
+            ((MANY, LONG),),
+            _climbing,
+        ),
         _scenario(request, "extreme", "finite scores of 1e30 and 1e38 of both signs", SHORT, _extreme),
         _scenario(request, "one_sign", "values of one sign a column, weights of many sizes", SHORT[:1], _one_sign),
         _scenario(request, "bad_pages", "page ids of -1, num_pages and more in slots in use", named, spoil=misnamed),
@@ -90,6 +96,7 @@ def prefill_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
             ((MANY, 30), (1, 20), (2, 10)),
             change_inputs=_fall,
             last_is_stray=True,
+            heads=max(2, few_heads(request)),
         ),
         *_at_the_limits_of_addresses(request),
     )
@@ -115,13 +122,15 @@ def _idle_waves(request: MlaRequest, heads: int) -> tuple[bool, ...]:
 
 
 def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
-    """Return a small request for each candidate, in whose scenarios mutants are run."""
+    """Return small requests for each candidate, in whose scenarios mutants are run: more queries than a workgroup has,
+    after as many keys as a tile; few after many, in pages that are one part of a tile; and some that see all keys.
+    """
     expanded = MlaRequest(
         **MODEL,
         num_heads=2,
         num_seqs=2,
-        total_q=290,
-        max_seqlen_q=270,
+        total_q=286,
+        max_seqlen_q=LONG - 64,
         max_seqlen_k=LONG,
         absorbed_query=False,
         page_size=32,
@@ -132,8 +141,14 @@ def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
         scale=(MODEL["nope_dim"] + MODEL["rope_dim"]) ** -0.5,
         candidate="mla.prefill",
     )
-    few = {"num_heads": WAVE_HEADS, "total_q": 34, "max_seqlen_q": 17, "max_seqlen_k": 70}
-    return (expanded, *(attrs.evolve(expanded, **few, candidate=each.name) for each in ABSORBED))
+    few = attrs.evolve(expanded, total_q=34, max_seqlen_q=17)
+    short = attrs.evolve(few, max_seqlen_k=70)
+    return (
+        expanded,
+        attrs.evolve(few, page_size=16, num_pages=48, k_scale=0.25),
+        attrs.evolve(short, causal=False),
+        *(attrs.evolve(short, num_heads=WAVE_HEADS, candidate=each.name) for each in ABSORBED),
+    )
 
 
 def _scenario(
@@ -145,9 +160,10 @@ def _scenario(
     spoil: Spoil | None = None,
     change_inputs: Callable[[dict[str, Array]], None] | None = None,
     last_is_stray: bool = False,
-    all_heads: bool = False,
+    heads: int | None = None,
 ) -> Scenario:
-    """Return a scenario of sequences of `wanted` (queries, keys), as far as the request allows, of few heads.
+    """Return a scenario of sequences of `wanted` (queries, keys), as far as the request allows, of few heads, or up to
+    `heads`.
 
     Where `last_is_stray`, the rows of the last one's queries do not exist.
     """
@@ -156,7 +172,7 @@ def _scenario(
     pages = sum(-(-length // request.page_size) for length in lengths) + 1
     own = attrs.evolve(
         request,
-        num_heads=request.num_heads if all_heads else few_heads(request),
+        num_heads=few_heads(request) if heads is None else min(heads, request.num_heads),
         num_seqs=len(wanted),
         total_q=sum(tokens[:-1] if last_is_stray else tokens),
         max_seqlen_k=max(lengths),
@@ -228,15 +244,21 @@ def _drawn(request: MlaRequest, generator: np.random.Generator, lengths: Sequenc
 
 
 def _climbing(rows: Rows) -> None:
-    """Lift every second query's score of one key of each tile, by 120 natural-log units more than in the one before."""
-    rows.query_marker[:] = 0.0
-    rows.query_marker[1::2] = 4.0
-    for sequence, keys in enumerate(rows.keys):
-        marker = rows.key_marker(sequence)
-        marker[:] = 0.0
-        for tile in range(1, -(-len(keys) // 32)):
-            position = 32 * tile + 5 * tile % 32
-            marker[position : position + 1] = min(tile * 120.0 / (4.0 * rows.scale), 2.0**60)
+    """Lift every second query's score of one key of each tile of 64, by 120 natural-log units more than in the one
+    before: another key for each such query, so that each place of a tile is some query's.
+
+    A rotated column stands for a place: keys there have the lift in it, one query has a number other than 0 there.
+    """
+    columns = rows.request.rope_dim
+    first = rows.request.nope_dim
+    rows.query[:, :, first:] = 0.0
+    lifted = np.arange(1, len(rows.query), 2)
+    rows.query[lifted, :, first + lifted // 2 % columns] = 4.0
+    for keys in rows.keys:
+        place = np.arange(len(keys))
+        lift = np.minimum((1 + place // columns) * 120.0 / (4.0 * rows.scale), 2.0**60)
+        keys[:, rows.request.kv_lora_rank :] = 0.0
+        keys[place, rows.request.kv_lora_rank + place % columns] = lift
 
 
 def _extreme(rows: Rows) -> None:

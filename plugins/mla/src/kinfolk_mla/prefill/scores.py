@@ -34,11 +34,11 @@ class SeenKeys:
 
     def first(self, scores: list[Value], asked: Many[Value]) -> list[Value]:
         """As `Mask` says."""
-        return self.masked(scores, self.seen, self.tiles.rows_of_all(asked, constant(0, I32)))
+        return self.masked(scores, self.seen, self.tiles.rows_of_all(asked))
 
     def following(self, scores: list[Value], asked: Many[Value], tile: Value) -> list[Value]:
         """As `Mask` says."""
-        valid = self.tiles.rows_of_all(asked, tile + 1)
+        valid = self.tiles.rows_of_all(asked)
         return self.masked(scores, self.seen - (tile + 1) * self.spec.tile_keys, valid)
 
     def masked(self, scores: Many[Value], seen: Value, valid: Many[Value]) -> list[Value]:

@@ -98,16 +98,12 @@ class Tiles:
 
     def lookup_all(self, tile: Value) -> list[Value]:
         """Return the page ids of all parts of a tile."""
-        return [self.pages.lookup(part) for part in self._parts(tile)]
-
-    def rows_of_all(self, identifiers: Many[Value], tile: Value) -> list[Value]:
-        """Return how many valid rows each part of a tile has."""
-        parts = self._parts(tile)
-        return [self.pages.resolve(each, part).rows for each, part in zip(identifiers, parts, strict=True)]
-
-    def _parts(self, tile: Value) -> list[Value]:
         first = tile * self.spec.tile_parts
-        return [first + part if part else first for part in range(self.spec.tile_parts)]
+        return [self.pages.lookup(first + part if part else first) for part in range(self.spec.tile_parts)]
+
+    def rows_of_all(self, identifiers: Many[Value]) -> list[Value]:
+        """Return how many rows of each part of a tile are there: all or none. No query sees a key past the last."""
+        return [self.pages.rows_held(each) for each in identifiers]
 
     def key_loads(self, place: Page, tile: Value, loaded: list[Value]) -> list[Job]:
         """Return the jobs that issue this thread's loads of a tile of keys, `place` being its part of it."""

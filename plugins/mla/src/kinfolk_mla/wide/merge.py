@@ -94,7 +94,8 @@ class Merge:
                     self._write(self.work.member, number * pieces + place, piece * _splat(factors[tile]))
 
         def merge(rows: Callable[[Work, TransposedOperand, int], Rows]) -> tuple[()]:
-            stores = {tile: rows(self.work, self.operand, tile) for tile, _, _ in windows}
+            tiles = dict.fromkeys(tile for tile, _, _ in windows)
+            stores = {tile: rows(self.work, self.operand, tile) for tile in tiles}
             for number, (tile, window, accumulators) in enumerate(windows):
                 merged = [
                     piece * _splat(factors[tile]) + self._read(self.work.member, number * pieces + place)
