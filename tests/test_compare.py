@@ -188,6 +188,23 @@ def test_an_object_takes_part_in_the_problem_of_a_family_and_a_wrong_one_fails(
     assert (status, found["a"]["status"], found["b"]["status"]) == (1, "pass", "fail")
 
 
+@runs
+@compiles
+@pytest.mark.needs("attention_fwd")
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_attention_of_a_family_and_of_triton_are_compared_on_the_problem_of_the_family(arch: str) -> None:
+    """By one head of 80 queries and 100 keys; the control is the kernel whose queries see no later keys."""
+    request = "attention_fwd layout=dense num_seqs=1 num_heads=1 num_kv_heads=1 max_seqlen_q=80 max_seqlen_k=100"
+    theirs, words = TRITON / f"attention_128-{arch}.hsaco", "causal={} return_lse=false"
+    problem = ("--problem", TRITON / "attention_fwd.toml")
+    status, found = document(f"{request} {words.format('false')}", theirs, *problem)
+    assert (status, [each["output"] for each in found["outputs"]]) == (0, ["out"]), found
+    made = json.loads((TRITON / "objects.json").read_text())["objects"][theirs.stem]
+    assert found["b"]["launches"][0]["workgroup_memory"] == made["dynamic_bytes"]
+    status, found = document(f"{request} {words.format('true')}", theirs, *problem)
+    assert (status, found["a"]["status"], found["b"]["status"]) == (1, "pass", "fail")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
