@@ -230,3 +230,15 @@ def test_a_near_tie_that_f32_does_not_see_is_within_the_tolerance_of_a_huge_scal
     off = np.array(tied)
     off[..., :16] = 2.0**-3
     assert compare("out", "bf16", off, expected).findings
+
+
+def test_keys_of_one_exact_score_weigh_alike_at_any_scale():
+    """Scores of one product each: a mean of equal keys leaves no room, and the pair, one more product, does."""
+    for columns, tolerated in ((1, False), (2, True)):
+        problem, inputs, _ = near_tie(1e28)
+        inputs["qa"][:] = 0.0
+        inputs["qa"][..., -columns:] = 1.0
+        inputs["k_rope"][:, :, -columns:] = 1.0
+        expected = decode_reference(problem, inputs)["out"]
+        moved = (0.9 * expected.value).astype(ml_dtypes.bfloat16)
+        assert bool(compare("out", "bf16", moved, expected).findings) is not tolerated

@@ -120,7 +120,8 @@ class Attention:
     `out` [heads, latent] and `lse` [heads]; `magnitude` is the sum of |weight * latent| behind each element of `out`,
     `spread` the largest scale * sum of |q k| behind a score of each head, `leverage` what the weights of each head
     can do to the length of its output (`bias.leverage`), `lost` [latent] what becomes 0 of weights too small for f32.
-    `logarithms` [heads, keys] are those of the weights, `latent` [keys, latent] the rows that they are of.
+    `logarithms` [heads, keys] are those of the weights, `latent` [keys, latent] the rows that they are of. A head is
+    `exact` where its scores are single products, which f32 has.
     """
 
     out: Floats
@@ -130,15 +131,17 @@ class Attention:
     leverage: Floats
     logarithms: Floats
     latent: Floats
+    exact: npt.NDArray[np.bool_]
     lost: Floats | float = 0.0
 
 
 def attend(query: Floats, keys: Keys, scale: float) -> Attention:
     """Attend with a token's queries [heads, latent + rope]; no keys give 0 and -inf."""
+    exact = np.count_nonzero(query, axis=1) <= 1
     if not len(keys.latent):
         zeros = np.zeros((len(query), keys.latent.shape[1]))
         heads, scores_of_none = np.zeros(len(query)), np.zeros((len(query), 0))
-        return Attention(zeros, heads - np.inf, zeros, heads, heads, scores_of_none, keys.latent)
+        return Attention(zeros, heads - np.inf, zeros, heads, heads, scores_of_none, keys.latent, exact)
     scores = scale * (query @ keys.rows.T)
     highest = scores.max(axis=1, keepdims=True)
     powers = np.exp(scores - highest)
@@ -153,6 +156,7 @@ def attend(query: Floats, keys: Keys, scale: float) -> Attention:
         leverage=leverage(scores, weights * (out @ keys.latent.T)),
         logarithms=scores - highest - np.log(total),
         latent=keys.latent,
+        exact=exact,
         lost=LEAST_WEIGHT * np.abs(keys.latent).sum(axis=0),
     )
 
@@ -236,10 +240,10 @@ def tolerances(request: MlaRequest, found: Attention, num_keys: int) -> tuple[Fl
     )
     width = request.kv_lora_rank + request.rope_dim
     likely = DEVIATIONS * np.sqrt(width + SCORE_ROUNDINGS) * unit * found.spread
-    out = Tolerance(out.bound + moved(found.logarithms, score, found.latent, found.out))
+    out = Tolerance(out.bound + moved(found.logarithms, score, found.latent, found.out, found.exact))
     size = np.abs(found.out)
     out = gated(request, out, size, size.max(initial=0.0))
-    out = Tolerance(out.bound + found.lost + moved(found.logarithms, likely, found.latent, found.out))
+    out = Tolerance(out.bound + found.lost + moved(found.logarithms, likely, found.latent, found.out, found.exact))
     if not num_keys:
         return out.bound, np.zeros_like(found.lse)
     own = 4.0 * unit * np.abs(found.lse)
