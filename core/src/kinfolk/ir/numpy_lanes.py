@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ _BELOW_2_63 = float(np.nextafter(2.0**63, 0.0))
 _FLOATS = {"f32": np.float32, "f64": np.float64}
 
 
+@cache
 def storage_dtype(type_: ScalarType) -> np.dtype[Any]:
     """Return the dtype of a value's bits: bool for i1, unsigned for integers and narrow floats, IEEE for f32, f64."""
     if type_.bits == 1:
@@ -97,10 +99,21 @@ class NumpyLane:
 
 def constant_array(value: int | float, type_: ScalarType) -> Array:
     """Return `value` as a 0-d array in the storage of `type_`; integers wrap modulo the width."""
+    if isinstance(value, int):
+        return _integer_array(value, type_)
     dtype = storage_dtype(type_)
     if dtype.kind == "u":
-        return np.array(int(value) & ((1 << type_.bits) - 1), dtype)
+        return _integer_array(int(value), type_)
     return np.array(value, dtype)
+
+
+@lru_cache(4096)
+def _integer_array(value: int, type_: ScalarType) -> Array:
+    """Return it once for all who ask: nobody may write to it."""
+    dtype = storage_dtype(type_)
+    found: Array = np.array(value & ((1 << type_.bits) - 1) if dtype.kind == "u" else value, dtype)
+    found.setflags(write=False)
+    return found
 
 
 class NumpyAlgebra:

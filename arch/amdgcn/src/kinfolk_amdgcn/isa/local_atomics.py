@@ -72,8 +72,7 @@ def _atomic(given: Given) -> Step:
         memory = local.bytes.view(f"u{size}")
         held = [values_of(w, row, width) for row in rows]
         for number, offset in enumerate(offsets):
-            places = local.places(w, w.v[address].astype(np.int64) + offset, size, aligned(size))
-            units = local.units_of(places, size)
+            places, units = local.reached(w, address, offset, size, aligned(size))
             local.check_atomic(w, units)
             local.mark_atomic(w, units)
             seen.append(units)

@@ -15,6 +15,9 @@ from kinfolk_amdgcn.isa.fault import Stop
 from kinfolk_amdgcn.isa.waves import Array, Outstanding, Waves
 
 NOBODY: Final = 0
+NO_LANE: Final = np.zeros((), np.bool_)
+"""The lanes that have no unit, where every lane has one."""
+MOST_KEPT: Final = 4096
 ADDRESS_MASK: Final = 0xFFFFFFFF
 """Addresses have 32 bits and wrap: a register with a negative part of an address and an offset make a place."""
 
@@ -34,6 +37,9 @@ class LocalMemory:
         self.has_atomics = False
         self.by_atomics = np.zeros(groups * self.units, np.bool_)
         self.readers = np.zeros((waves, groups * self.units), np.bool_)
+        self._read = self.readers.reshape(-1)
+        self._reached: dict[tuple[bytes, bytes, int, int, int], tuple[Array, Array]] = {}
+        self._has_staging = False
 
     def places(self, w: Waves, address: Array, size: int, align: int) -> Array:
         """Return the byte of the batch's memory that each lane's address is, -1 for lanes that are not live.
@@ -64,17 +70,40 @@ class LocalMemory:
         units = first[..., None] + np.arange(count)
         return units if places.min(initial=0) >= 0 else np.where(places[..., None] < 0, -1, units)
 
+    def reached(self, w: Waves, row: int, offset: int, size: int, align: int) -> tuple[Array, Array]:
+        """Return places and units that an address register and an offset say; those of whole waves are kept.
+
+        Loops come to the same places again.
+        """
+        if not w.all_live or w.batch.trace is not None:
+            places = self.places(w, w.v[row].astype(np.int64) + offset, size, align)
+            return places, self.units_of(places, size)
+        key = w.v[row].tobytes(), w.group.tobytes(), offset, size, align
+        found = self._reached.get(key)
+        if found is None:
+            if len(self._reached) > MOST_KEPT:
+                self._reached.clear()
+            places = self.places(w, w.v[row].astype(np.int64) + offset, size, align)
+            found = self._reached[key] = places, self.units_of(places, size)
+        return found
+
     def check_read(self, w: Waves, units: Array) -> None:
         """Stop where units were never written, are being staged, or were written by another wave since the barrier."""
-        flat = np.maximum(units, 0)
-        dead = units < 0
-        never: Array = ~(self.written[flat] | dead)
-        if never.any():
-            raise _stop("uninitialised", "reads workgroup memory that was never written", np.any(never, axis=-1), None)
+        whole = units.min(initial=0) >= 0
+        flat = units if whole else np.maximum(units, 0)
+        dead = NO_LANE if whole else units < 0
+        written = self.written[flat]
+        if not written.all():
+            never: Array = ~(written | dead)
+            if never.any():
+                what = "reads workgroup memory that was never written"
+                raise _stop("uninitialised", what, np.any(never, axis=-1), None)
         self._check_staging(flat, dead, "reads")
         writers = self.writers[flat]
-        others = writers & ~self._bits(w)
-        alone = writers & self._bits(w) == 0
+        if not writers.any():
+            return
+        bits = self._bits(w)
+        others, alone = writers & ~bits, writers & bits == 0
         foreign = (others != NOBODY) & (alone | self.by_atomics[flat] if self.has_atomics else alone) & ~dead
         if foreign.any():
             raise _race("reads", "wrote", foreign, others)
@@ -86,12 +115,8 @@ class LocalMemory:
 
     def mark_read(self, w: Waves, units: Array) -> None:
         """Note that waves read units."""
-        number = np.broadcast_to(w.number[:, None, None], units.shape)
-        if units.min() >= 0:
-            self.readers[number, units] = True
-        else:
-            there = units >= 0
-            self.readers[number[there], units[there]] = True
+        places = (w.number * self.writers.size)[:, None, None] + units
+        self._read[places if units.min(initial=0) >= 0 else places[units >= 0]] = True
 
     def check_write(self, w: Waves, units: Array, alike: Callable[[], Array] | None = None) -> None:
         """Stop where units are being staged, or another wave read or wrote them since the barrier.
@@ -151,11 +176,13 @@ class LocalMemory:
     def stage(self, units: Array) -> None:
         """Note that units are on their way from memory."""
         self.staging[units[units >= 0]] = True
+        self._has_staging = True
 
     def settle(self, access: Outstanding) -> None:
         """Note that what an access wrote without passing registers is there."""
         if access.staged is not None:
             self.staging[access.staged[access.staged >= 0]] = False
+            self._has_staging = bool(self.staging.any())
 
     def barrier(self, groups: Array, arrived: list[Waves]) -> None:
         """Forget who read and wrote in workgroups whose waves met, but for their accesses that are still going on."""
@@ -174,6 +201,8 @@ class LocalMemory:
                     self.mark_read(w, access.reads)
 
     def _check_staging(self, flat: Array, dead: Array, verb: str) -> None:
+        if not self._has_staging:
+            return
         staged: Array = self.staging[flat] & ~dead
         if staged.any():
             what = f"{verb} workgroup memory that a load is still writing: its wave has not waited for it"

@@ -105,11 +105,9 @@ def _read(given: Given) -> Step:
         local = w.batch.local
         seen: list[Array] = []
         words = local.bytes.view(np.uint32)
-        base = w.v[address].astype(np.int64)
         found: list[Array] = []
         for offset in offsets:
-            places = local.places(w, base + offset, size, aligned(size))
-            units = local.units_of(places, size)
+            places, units = local.reached(w, address, offset, size, aligned(size))
             local.check_read(w, units)
             local.mark_read(w, units)
             seen.append(units)
@@ -135,10 +133,8 @@ def _write(given: Given) -> Step:
         local = w.batch.local
         seen: list[Array] = []
         words = local.bytes.view(np.uint32)
-        base = w.v[address].astype(np.int64)
         for offset, row in zip(offsets, rows, strict=True):
-            places = local.places(w, base + offset, size, aligned(size))
-            units = local.units_of(places, size)
+            places, units = local.reached(w, address, offset, size, aligned(size))
             data = w.v[row : row + width]
             local.check_write(w, units, _alike(words, places // 4, data, units))
             _store(words, places // 4, data)
@@ -179,8 +175,7 @@ def _read_part(given: Given) -> Step:
 
     def run(w: Waves) -> None:
         local = w.batch.local
-        places = local.places(w, w.v[address].astype(np.int64) + offset, size, size)
-        units = local.units_of(places, size)
+        places, units = local.reached(w, address, offset, size, size)
         local.check_read(w, units)
         local.mark_read(w, units)
         data = local.bytes.view(kind)[np.maximum(places, 0) // size].astype(np.int32).view(np.uint32)
@@ -199,8 +194,7 @@ def _write_part(given: Given) -> Step:
 
     def run(w: Waves) -> None:
         local = w.batch.local
-        places = local.places(w, w.v[address].astype(np.int64) + offset, size, size)
-        units = local.units_of(places, size)
+        places, units = local.reached(w, address, offset, size, size)
         held, data = local.bytes.view(kind), (w.v[row : row + 1] >> shift).astype(kind)
         local.check_write(w, units, _alike(held, places // size, data, units))
         _store(held, places // size, data)
@@ -225,8 +219,7 @@ def _read_transposed(given: Given) -> Step:
         if not w.all_live:
             raise Stop("unsupported", "transposes between lanes that are not all live, which is not modelled")
         local = w.batch.local
-        places = local.places(w, w.v[address].astype(np.int64) + offset, 8, 8)
-        units = local.units_of(places, 8)
+        places, units = local.reached(w, address, offset, 8, 8)
         local.check_read(w, units)
         local.mark_read(w, units)
         elements = local.bytes.view(np.uint64)[places // 8].view(f"u{bits // 8}").reshape(w.count, LANES, per_lane)

@@ -163,8 +163,21 @@ def _lanes_below(half: int) -> Meaning:
     return meaning
 
 
+def _same_permutation(m: Any, high: Any, low: Any, selector: int) -> Any:
+    """Four bytes of two operands, the same ones in every lane."""
+    result: Any = None
+    for position in range(4):
+        which = selector >> 8 * position & 0xFF
+        byte = (m.lshr(high if which > 3 else low, 8 * (which & 3)) & 0xFF) << (8 * position)
+        result = byte if result is None else result | byte
+    return result
+
+
 def _permute(m: Any, high: Any, low: Any, selector: Any) -> Any:
     """Four bytes, each picked by one of the selector: 0 to 7 of the operands, 8 to 11 a sign, 12 is 0, more ones."""
+    chosen = int(selector.data.flat[0])
+    if not chosen & 0xF8F8F8F8 and (selector.data == chosen).all():
+        return _same_permutation(m, high, low, chosen)
     data = m.zext(low, I64) | (m.zext(high, I64) << 32)
     result = m.const(0, I32)
     for position in range(4):
