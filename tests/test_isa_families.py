@@ -1,0 +1,75 @@
+"""Every candidate of every installed family: its machine code gives the bits of its IR, and both meet the reference.
+
+The oracles are the simulator, which knows nothing of machine code, and each family's fp64 reference.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+import pytest
+
+from kinfolk.check import Scenario, compare
+from kinfolk.dispatch import selections
+from kinfolk.testing.subject import Subject
+from kinfolk_runtime.artifact import Artifact
+from kinfolk_runtime.binder import bind
+from kinfolk_runtime.conformance.runs import artifact_of
+from kinfolk_runtime.conformance.small import compared_kernels, smallest_requests
+from kinfolk_runtime.isa import MachineExecutor
+from kinfolk_runtime.simulator import Simulator
+from kinfolk_runtime.verify import Runner, run_scenario
+
+pytestmark = [pytest.mark.compile, pytest.mark.simulate, pytest.mark.needs("gfx942", "gfx950")]
+
+FAMILIES = sorted({entry.name for entry in importlib.metadata.entry_points(group="kinfolk.families")})
+ARCHS = ("gfx942", "gfx950")
+
+
+def fullest(subject: Subject, request: Any) -> tuple[Scenario, Artifact]:
+    """Return the scenario of a request in which most of its kernels do something, and what it runs."""
+    scenarios = subject.composed.scenarios(request)
+    plans = [selections.plan(subject.composed, each.request, subject.flavor_name) for each in scenarios]
+    scenario = scenarios[max(range(len(plans)), key=lambda number: compared_kernels(plans[number]))]
+    return scenario, artifact_of(subject, scenario.request)
+
+
+def outputs(artifact: Artifact, inputs: Any, subject: Subject, executor: Any) -> dict[str, Any]:
+    return bind(artifact, inputs, executor=executor, composition=subject.composed)()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_machine_code_gives_the_bits_of_the_ir_and_both_meet_the_reference(family: str, arch: str) -> None:
+    subject = Subject.of_family(family, arch)
+    requests = smallest_requests(subject)
+    assert requests
+    for request in requests:
+        scenario, artifact = fullest(subject, request)
+        inputs, executor = scenario.inputs(), MachineExecutor()
+        found = outputs(artifact, inputs, subject, executor)
+        assert executor.executed
+        simulated = outputs(artifact, inputs, subject, Simulator())
+        expected = subject.composed.reference(scenario.request, inputs)
+        for name, array in found.items():
+            assert array.size and array.tobytes() == simulated[name].tobytes(), (artifact.plan.candidate, name)
+            compared = compare(name, artifact.plan.binding(name).dtype, array, expected[name])
+            assert compared.passed, compared.findings
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_wrong_object_in_the_place_of_a_kernel_is_seen_by_both(family: str, sibling: Any) -> None:
+    """The control: the last store of a kernel that ran stores another register."""
+    edits = sibling("isa_edits")
+    subject = Subject.of_family(family, "gfx942")
+    scenario, artifact = fullest(subject, smallest_requests(subject)[0])
+    inputs, executor = scenario.inputs(), MachineExecutor(traced=True)
+    right = outputs(artifact, inputs, subject, executor)
+    number = next(at for at, each in enumerate(artifact.kernels) if each.symbol == executor.executed[-1].symbol)
+    ran = edits.instructions_that_ran(executor, artifact, number)
+    store = [each for each in ran if each.format in ("MUBUF", "FLAT") and 24 <= each.opcode < 32][-1]
+    wrong = edits.edited(artifact, {store.offset + 4: (store.bits >> 32) ^ 2 << 8}, number)
+    found = outputs(wrong, inputs, subject, MachineExecutor())
+    assert any(found[name].tobytes() != array.tobytes() for name, array in right.items())
+    assert run_scenario(subject.composed, wrong, scenario, (Runner(MachineExecutor()),)).status == "fail"
