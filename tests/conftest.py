@@ -29,6 +29,9 @@ def _importable(name: str, tests: str = "tests") -> None:
         spec.loader.exec_module(sys.modules[name])
 
 
+_importable("built_once")
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """Return the root of the checkout."""

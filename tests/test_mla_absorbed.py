@@ -9,6 +9,7 @@ import attrs
 import ml_dtypes
 import numpy as np
 import pytest
+from built_once import artifact_of, runners, simulator
 
 from kinfolk.check import ScenarioReport
 from kinfolk.dispatch import dispatch, explain
@@ -28,9 +29,8 @@ from kinfolk_mla.projection import absorbed_query, projected_output
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime import call
 from kinfolk_runtime.artifact import Artifact
-from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.mutation import with_kernel
-from kinfolk_runtime.verify import run_scenario, runners_of
+from kinfolk_runtime.verify import run_scenario
 
 pytestmark = pytest.mark.needs("mla", "gfx942", "gfx950")
 
@@ -89,7 +89,7 @@ def test_queries_are_absorbed_and_outputs_projected_as_numpy_does(arch: str, cou
     """In the workspaces as they are afterwards; a block is 128 tokens, a wave 32: the last ones are not full."""
     request, inputs = drawn(count)
     made = {"qa": np.zeros((count, HEADS, 576), BF16), "latent": np.zeros((count, HEADS, 512), BF16)}
-    found = call(compile_plan(dispatch(request, arch)), inputs | made)
+    found = call(artifact_of(request, arch), inputs | made, simulator())
     up = inputs["w_ukv"]
     absorbed = absorbed_query(inputs["q"], up[:, :, :128], rope_dim=64)
     assert (made["qa"][..., 512:] == inputs["q"][..., 128:]).all(), "passed on bit by bit"
@@ -235,12 +235,12 @@ FAULTS: list[tuple[Plant, type[MlaTokensSpec], set[str]]] = [
 
 def judged(composition: Composition, artifact: Artifact, name: str = "whole") -> ScenarioReport:
     [scenario] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
-    return run_scenario(composition, artifact, scenario, runners_of(order_seeds=(0,)))
+    return run_scenario(composition, artifact, scenario, runners())
 
 
 @pytest.fixture(scope="module", name="usual")
 def usual_kernels() -> tuple[Composition, Artifact]:
-    return compose("mla", "gfx942"), compile_plan(dispatch(PINNED, "gfx942"))
+    return compose("mla", "gfx942"), artifact_of(PINNED, "gfx942")
 
 
 @pytest.mark.simulate
@@ -256,7 +256,7 @@ def test_the_usual_kernels_pass(usual: tuple[Composition, Artifact]) -> None:
 def test_every_scenario_passes(arch: str, changes: dict[str, Any]) -> None:
     """In two segments, and over a cache of 8-bit floats."""
     composition, request = compose("mla", arch), attrs.evolve(PINNED, **changes)
-    artifact = compile_plan(dispatch(request, arch))
+    artifact = artifact_of(request, arch)
     names = [each.name for each in composition.scenarios(request)]
     assert len(names) == 11
     for name in names:

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pytest
+from built_once import artifact_of
 
 from kinfolk.analysis import indirections
 from kinfolk.check import ScenarioReport, numpy_dtype
@@ -29,7 +30,6 @@ from kinfolk_mla.request import MlaRequest
 from kinfolk_mla.spec import INVERSE_BITS
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import StatusError, bind, call
-from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.mutation import with_kernel
 from kinfolk_runtime.simulator import Simulator, SparseBuffer
 from kinfolk_runtime.simulator.sanitizers import ALL, Sanitizer
@@ -64,7 +64,7 @@ def composition(request: pytest.FixtureRequest) -> Composition:
 
 @pytest.fixture(scope="module")
 def artifact(composition: Composition) -> Artifact:
-    return compile_plan(dispatch(REQUEST, composition.arch.name))
+    return artifact_of(REQUEST, composition.arch.name)
 
 
 def judged(

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+from built_once import artifact_of, runners, simulator
 
 from kinfolk.check import ScenarioReport, compare
 from kinfolk.dispatch import dispatch
@@ -28,7 +29,7 @@ from kinfolk_runtime import bind, call
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.mutation import with_kernel
-from kinfolk_runtime.verify import run_scenario, runners_of
+from kinfolk_runtime.verify import run_scenario
 
 pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942", "gfx950")]
 
@@ -67,12 +68,12 @@ Patch = pytest.MonkeyPatch
 @functools.cache
 def served(arch: str, name: str, k_scale: float = K_SCALE) -> tuple[Composition, Artifact]:
     request = attrs.evolve(ASKED[name], kv_dtype=OWN[arch], k_scale=k_scale)
-    return compose("mla", arch), compile_plan(dispatch(request, arch))
+    return compose("mla", arch), artifact_of(request, arch)
 
 
 def judged(composition: Composition, artifact: Artifact, name: str) -> ScenarioReport:
     [chosen] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
-    return run_scenario(composition, artifact, chosen, runners_of(order_seeds=(0,)))
+    return run_scenario(composition, artifact, chosen, runners())
 
 
 def inputs_of(composition: Composition, request: MlaRequest, name: str) -> dict[str, Any]:
@@ -137,7 +138,9 @@ def test_it_gives_the_very_bits_that_the_same_numbers_give_as_bf16(name: str, ar
     asked = inputs_request(composition, request, "ragged")
     wide = {key: inputs[key].astype(np.float32).astype(ml_dtypes.bfloat16) for key in ("c_kv", "k_rope")}
     plain = attrs.evolve(asked, kv_dtype="bf16")
-    narrow, other = call(at(artifact, asked), inputs), call(compile_plan(dispatch(plain, arch)), inputs | wide)
+    narrow, other = (
+        call(artifact_of(each, arch), given, simulator()) for each, given in ((asked, inputs), (plain, inputs | wide))
+    )
     for output in ("out", "lse"):
         np.testing.assert_array_equal(narrow[output].view(np.uint8), other[output].view(np.uint8))
 
@@ -150,7 +153,7 @@ def inputs_request(composition: Composition, request: MlaRequest, name: str) -> 
 
 def at(artifact: Artifact, request: MlaRequest) -> Artifact:
     """Return the artifact for a request that its kernels serve too."""
-    return compile_plan(dispatch(request, artifact.plan.arch))
+    return artifact_of(request, artifact.plan.arch)
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from built_once import artifact_of, runners, simulator
 
 from kinfolk.dispatch import dispatch
 from kinfolk.ir.builder import constant
@@ -21,11 +22,8 @@ from kinfolk_mla.decode.epilogue import count_refused_pages
 from kinfolk_mla.decode.gathered import GatheredTile
 from kinfolk_mla.decode.limits import PAGE_SIZE, PAGE_SIZES, SMALL_PAGES
 from kinfolk_mla.request import MlaRequest
-from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import bind
-from kinfolk_runtime.compilation import compile as compile_plan
-from kinfolk_runtime.simulator import Simulator
-from kinfolk_runtime.verify import run_scenario, runners_of
+from kinfolk_runtime.verify import run_scenario
 
 pytestmark = [pytest.mark.compile, pytest.mark.simulate, pytest.mark.needs("mla", "gfx942")]
 
@@ -51,10 +49,6 @@ def composition(request: pytest.FixtureRequest) -> Composition:
 def scenario_of(composition: Composition, request: MlaRequest, name: str) -> Any:
     [found] = [each for each in composition.scenarios(request) if each.name == name]
     return found
-
-
-def artifact_of(composition: Composition, request: MlaRequest) -> Artifact:
-    return compile_plan(dispatch(request, composition.arch.name), composition=composition)
 
 
 def in_small_pages(
@@ -103,7 +97,9 @@ def same_in_small_pages(composition: Composition, request: MlaRequest, name: str
     small, given = in_small_pages(large, inputs, page_size)
     outputs = []
     for request, tensors in ((large, inputs), (small, given)):
-        bound = bind(artifact_of(composition, request), tensors, executor=Simulator(), composition=composition)
+        bound = bind(
+            artifact_of(request, composition.arch.name), tensors, executor=simulator(), composition=composition
+        )
         outputs.append({each: np.array(array) for each, array in bound().items()})
     assert [array.tobytes() for array in outputs[0].values()] == [array.tobytes() for array in outputs[1].values()]
 
@@ -111,9 +107,9 @@ def same_in_small_pages(composition: Composition, request: MlaRequest, name: str
 @pytest.mark.parametrize(("page_size", "num_seg"), [(max(PAGE_SIZES), 1), (1, 1), (2, 3)])
 def test_every_scenario_passes_on_the_largest_and_on_small_ones(page_size: int, num_seg: int) -> None:
     composition, request = compose("mla", "gfx942"), asked(page_size, num_seg)
-    artifact = artifact_of(composition, request)
+    artifact = artifact_of(request, composition.arch.name)
     for scenario in composition.scenarios(request):
-        report = run_scenario(composition, artifact, scenario, runners_of(order_seeds=(1,)))
+        report = run_scenario(composition, artifact, scenario, runners((1,)))
         assert report.status == "pass", [str(finding) for finding in report.findings]
 
 
@@ -123,7 +119,7 @@ def test_segments_that_begin_inside_a_page_are_right(num_seg: int, name: str) ->
     """300 keys are 19 tiles: of 10, 3 and 2 tiles a segment, in pages of 8, most begin inside a page."""
     composition, request = compose("mla", "gfx942"), asked(128, num_seg)
     [scenario] = [each for each in composition.scenarios(request) if each.name == name]
-    report = run_scenario(composition, artifact_of(composition, request), scenario, runners_of(order_seeds=(0,)))
+    report = run_scenario(composition, artifact_of(request, composition.arch.name), scenario, runners())
     assert report.status == "pass", [str(finding) for finding in report.findings]
 
 
@@ -206,11 +202,11 @@ def test_a_planted_fault_is_told(
     monkeypatch: Patch, page_size: int, plant: Callable[[Patch], None], name: str, codes: set[str]
 ) -> None:
     composition = compose("mla", "gfx942")
-    plant(monkeypatch)
     request = asked(page_size)
-    artifact = artifact_of(composition, request)
+    artifact = artifact_of(request, composition.arch.name)
+    plant(monkeypatch)
     emitted = tuple(attrs.evolve(each, kernel=composition.emit(each.spec)) for each in artifact.kernels)
     faulty = attrs.evolve(artifact, kernels=emitted)
-    report = run_scenario(composition, faulty, scenario_of(composition, request, name), runners_of(order_seeds=(0,)))
+    report = run_scenario(composition, faulty, scenario_of(composition, request, name), runners())
     assert report.status == "fail"
     assert codes & {finding.code for finding in report.findings}, [str(each) for each in report.findings]

@@ -12,9 +12,9 @@ from typing import Any, cast
 import attrs
 import numpy as np
 import pytest
+from built_once import artifact_of, runners
 
 from kinfolk.check import ScenarioReport, numpy_dtype
-from kinfolk.dispatch import dispatch
 from kinfolk.errors import Refused
 from kinfolk.ir import Kernel, Operation
 from kinfolk.ir.meaning import Matrix, OperandMap
@@ -29,10 +29,9 @@ from kinfolk.tile import paging, parting, softmax
 from kinfolk_mla.decode import epilogue, kernel, keys, values
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime.artifact import Artifact
-from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.compilation import compile_specs
 from kinfolk_runtime.mutation import with_kernel
-from kinfolk_runtime.verify import ORDER_SEEDS, run_scenario, runners_of
+from kinfolk_runtime.verify import ORDER_SEEDS, run_scenario
 
 pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942")]
 
@@ -66,7 +65,7 @@ def composition() -> Composition:
 
 @pytest.fixture(scope="module")
 def artifact() -> Artifact:
-    return compile_plan(dispatch(REQUEST, "gfx942"))
+    return artifact_of(REQUEST, "gfx942")
 
 
 def judged(
@@ -80,7 +79,7 @@ def judged(
     """Run one scenario of the request on `emitted` in place of the artifact's kernel, in verify's orders of waves."""
     planted = with_kernel(artifact, artifact.kernels[0].spec, emitted)
     (chosen,) = [each for each in composition.scenarios(request) if each.name == scenario]
-    return run_scenario(composition, planted, chosen, runners_of(order_seeds=order_seeds))
+    return run_scenario(composition, planted, chosen, runners(tuple(order_seeds)))
 
 
 def codes(report: ScenarioReport) -> set[str]:
@@ -101,8 +100,9 @@ def emitted(composition: Composition, artifact: Artifact) -> Kernel:
 def test_the_kernel_without_a_fault_passes_each_scenario_used_here(
     composition: Composition, artifact: Artifact
 ) -> None:
+    kernel = emitted(composition, artifact)
     for scenario in sorted({case[1] for case in FAULTS}):
-        report = judged(composition, artifact, emitted(composition, artifact), scenario)
+        report = judged(composition, artifact, kernel, scenario)
         assert codes(report) == set(), (scenario, report.findings)
 
 
@@ -272,7 +272,7 @@ ROUNDINGS: list[tuple[Callable[[Patch], None], set[str]]] = [
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_rounding_as_it_should_be_passes_with_room(arch: str) -> None:
-    composition, artifact = compose("mla", arch), compile_plan(dispatch(LONGER, arch))
+    composition, artifact = compose("mla", arch), artifact_of(LONGER, arch)
     report = judged(composition, artifact, emitted(composition, artifact), "one_sign", LONGER)
     assert codes(report) == set(), report.findings
     assert all(output.margin < 0.75 for output in report.outputs if output.margin is not None)
@@ -283,7 +283,7 @@ def test_rounding_as_it_should_be_passes_with_room(arch: str) -> None:
 def test_a_value_rounded_wrongly_or_too_early_is_seen(
     plant: Callable[[Patch], None], seen: set[str], arch: str, monkeypatch: Patch
 ) -> None:
-    composition, artifact = compose("mla", arch), compile_plan(dispatch(LONGER, arch))
+    composition, artifact = compose("mla", arch), artifact_of(LONGER, arch)
     plant(monkeypatch)
     faulty = emitted(composition, artifact)
     monkeypatch.undo()
@@ -308,7 +308,7 @@ def test_a_dropped_barrier_is_a_race_in_the_ascending_order_alone(
 ) -> None:
     """With idle waves too, where the one wave that attends comes first and every value is right by chance."""
     request = attrs.evolve(REQUEST, num_heads=heads, candidate="mla.decode")
-    artifact = compile_plan(dispatch(request, "gfx942"))
+    artifact = artifact_of(request, "gfx942")
     if barrier is not None:
         drop_barrier(monkeypatch, BARRIERS.index(barrier))
     faulty = emitted(composition, artifact)

@@ -9,6 +9,7 @@ import attrs
 import ml_dtypes
 import numpy as np
 import pytest
+from built_once import artifact_of, runners, simulator
 
 from kinfolk.check import ScenarioReport, compare
 from kinfolk.dispatch import dispatch
@@ -26,9 +27,8 @@ from kinfolk_mla.projection import absorbed_query, projected_output
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime import call
 from kinfolk_runtime.artifact import Artifact
-from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.mutation import with_kernel
-from kinfolk_runtime.verify import ORDER_SEEDS, run_scenario, runners_of
+from kinfolk_runtime.verify import ORDER_SEEDS, run_scenario
 
 pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942", "gfx950")]
 
@@ -53,14 +53,14 @@ BF16 = ml_dtypes.bfloat16
 
 
 def served(arch: str, **changes: Any) -> tuple[Composition, Artifact]:
-    return compose("mla", arch), compile_plan(dispatch(attrs.evolve(REQUEST, **changes), arch))
+    return compose("mla", arch), artifact_of(attrs.evolve(REQUEST, **changes), arch)
 
 
 def judged(
     composition: Composition, artifact: Artifact, name: str, order_seeds: Sequence[int] = ORDER_SEEDS
 ) -> ScenarioReport:
     [chosen] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
-    return run_scenario(composition, artifact, chosen, runners_of(order_seeds=order_seeds))
+    return run_scenario(composition, artifact, chosen, runners(tuple(order_seeds)))
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -117,7 +117,7 @@ def test_heads_in_groups_have_the_workspace_in_turn() -> None:
         "block_table": table,
     }
     expected = composition.reference(request, inputs)
-    found = call(compile_plan(dispatch(request, "gfx942")), inputs)
+    found = call(artifact_of(request, "gfx942"), inputs)
     for name in ("out", "lse"):
         report = compare(name, "bf16" if name == "out" else "f32", np.asarray(found[name]), expected[name])
         assert not report.findings, report
@@ -145,10 +145,10 @@ def test_it_agrees_with_decode_of_absorbed_queries(arch: str, candidate: str) ->
     q = generator.standard_normal((3, 16, 192)).astype(BF16)
     up = (generator.standard_normal((16, 512, 256)) / 22.0).astype(BF16)
     asked = attrs.evolve(request, candidate=candidate)
-    found = call(compile_plan(dispatch(asked, arch)), {"q": q, "w_ukv": up, **shared})
+    found = call(artifact_of(asked, arch), {"q": q, "w_ukv": up, **shared}, simulator())
     absorbed = absorbed_query(q, up[:, :, :128], rope_dim=64)
     plain = attrs.evolve(request, absorbed_query=True, candidate="mla.decode")
-    decode = call(compile_plan(dispatch(plain, arch)), {"qa": absorbed, **shared})
+    decode = call(artifact_of(plain, arch), {"qa": absorbed, **shared}, simulator())
     projected = projected_output(np.asarray(decode["out"]), up[:, :, 128:])
     np.testing.assert_allclose(np.asarray(found["out"]).astype(float), projected.astype(float), atol=4e-2, rtol=2e-2)
     np.testing.assert_allclose(found["lse"], decode["lse"], atol=1.7e-2)
@@ -159,7 +159,7 @@ def test_neither_contract_serves_the_others_requests(absorbed: bool) -> None:
     """A pin cannot make it so, and the refusal says which field is the cause."""
     decode = {"absorbed_query": True, "max_seqlen_q": 1, "total_q": 2}
     request = attrs.evolve(REQUEST, num_heads=16, candidate=None, **(decode if absorbed else {}))
-    own, others = ["mla.decode"], ["mla.prefill", "mla.absorbed.decode"]
+    own, others = ["mla.decode"], ["mla.prefill", "mla.absorbed.decode", "mla.absorbed.pipelined"]
     own, others = (own, others) if absorbed else (others, own)
     assert dispatch(request, "gfx942").candidate in own
     for other in others:

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from built_once import artifact_of, runners
 
 from kinfolk.check import ScenarioReport, compare
 from kinfolk.dispatch import dispatch, why
@@ -27,13 +28,10 @@ from kinfolk_mla.reference import decode_reference
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime import call
 from kinfolk_runtime.artifact import Artifact
-from kinfolk_runtime.compilation import compile as compile_plan
-from kinfolk_runtime.verify import run_scenario, runners_of
+from kinfolk_runtime.verify import run_scenario
 
 pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942", "gfx950")]
 Patch = pytest.MonkeyPatch
-RUNNERS = runners_of(order_seeds=(0,))
-"""Shared, so that a kernel is prepared once however many scenarios it runs."""
 
 
 def asked(heads: int, tokens: int, candidate: str | None = None, **changes: Any) -> MlaRequest:
@@ -42,15 +40,10 @@ def asked(heads: int, tokens: int, candidate: str | None = None, **changes: Any)
     return MlaRequest(**given, **MlaRequest.cli_defaults(given))
 
 
-@functools.cache
-def built(request: MlaRequest, arch: str) -> Artifact:
-    return compile_plan(dispatch(request, arch))
-
-
 def judged(request: MlaRequest, arch: str, scenario: str, artifact: Artifact | None = None) -> ScenarioReport:
     composition = compose("mla", arch)
     (chosen,) = [each for each in composition.scenarios(request) if each.name == scenario]
-    return run_scenario(composition, artifact or built(request, arch), chosen, RUNNERS)
+    return run_scenario(composition, artifact or artifact_of(request, arch), chosen, runners())
 
 
 @functools.cache
@@ -136,7 +129,7 @@ FAULTS = [
 def test_a_planted_fault_is_told(monkeypatch: Patch, plant: Callable[[Patch], None]) -> None:
     """12 heads of 20 tokens: 240 rows, so that workgroups begin and end within tokens."""
     request = asked(12, 20, "mla.decode")
-    artifact = built(request, "gfx942")
+    artifact = artifact_of(request, "gfx942")
     assert right(request, "gfx942", "queries")
     with monkeypatch.context() as patch:
         plant(patch)
@@ -165,7 +158,7 @@ def test_tokens_of_a_sequence_are_as_many_decode_steps() -> None:
         "block_table": inputs["block_table"][owner],
     }
     expected = decode_reference(many, inputs)
-    together, alone = (call(built(each, "gfx942"), given) for each, given in ((many, inputs), (single, steps)))
+    together, alone = (call(artifact_of(each, "gfx942"), given) for each, given in ((many, inputs), (single, steps)))
     plan = dispatch(many, "gfx942")
     out, lse = absorbed_prefill(many, inputs)
     for name, defined in (("out", out), ("lse", lse)):

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from built_once import artifact_of, runners
 
 from kinfolk.check import ScenarioReport, compare, numpy_dtype
 from kinfolk.dispatch import dispatch
@@ -26,10 +27,9 @@ from kinfolk_mla.decode import epilogue, sequence
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime import call
 from kinfolk_runtime.artifact import Artifact
-from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.simulator import Simulator, SparseBuffer
 from kinfolk_runtime.simulator.fault import KernelFault
-from kinfolk_runtime.verify import run_scenario, runners_of
+from kinfolk_runtime.verify import run_scenario
 
 pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942", "gfx950")]
 
@@ -57,21 +57,9 @@ SCENARIOS = ["ragged", "empty", "bad_pages", "address_table"]
 Patch = pytest.MonkeyPatch
 
 
-RUNNERS = runners_of(order_seeds=(0,))
-"""Shared, so that a kernel is prepared once however many segments and scenarios it runs."""
-
-
-@functools.cache
-def built(arch: str, heads: int, candidate: str) -> Artifact:
-    """Return the kernels of any number of segments, which is a launch value."""
-    return compile_plan(dispatch(attrs.evolve(REQUEST, num_heads=heads, candidate=candidate), arch))
-
-
 def served(arch: str, heads: int, candidate: str, **changes: Any) -> tuple[Composition, Artifact]:
-    plan = dispatch(attrs.evolve(REQUEST, num_heads=heads, candidate=candidate, **changes), arch)
-    artifact = attrs.evolve(built(arch, heads, candidate), plan=plan)
-    artifact.check(compose("mla", arch))
-    return compose("mla", arch), artifact
+    request = attrs.evolve(REQUEST, num_heads=heads, candidate=candidate, **changes)
+    return compose("mla", arch), artifact_of(request, arch)
 
 
 @functools.cache
@@ -82,7 +70,7 @@ def right(arch: str, heads: int, candidate: str) -> bool:
 
 def judged(composition: Composition, artifact: Artifact, name: str) -> ScenarioReport:
     (chosen,) = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
-    return run_scenario(composition, artifact, chosen, RUNNERS)
+    return run_scenario(composition, artifact, chosen, runners())
 
 
 @pytest.mark.parametrize(("arch", "heads", "candidate"), STRUCTURES)

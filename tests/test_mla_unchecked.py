@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
 import attrs
 import numpy as np
 import pytest
+from built_once import simulator
 
 from kinfolk.check import compare, numpy_dtype
 from kinfolk.ir import Kernel
@@ -51,6 +53,12 @@ def spec_of(composition: Composition, dtype: str = "bf16") -> MlaDecodeSpec:
     return attrs.evolve(decode_spec(schedule=schedule_for(composition.arch)), dtype=dtype, kv_dtype=dtype)
 
 
+@functools.cache
+def kernel_of(arch: str, dtype: str = "bf16") -> Kernel:
+    composition = compose("mla", arch)
+    return composition.emit(spec_of(composition, dtype))
+
+
 def arguments_of(request: MlaRequest, scenario: str, **changed: list[int]) -> dict[str, Any]:
     """Return kernel arguments with a scenario's inputs, and outputs that hold NaN."""
     (chosen,) = [each for each in decode_scenarios(request) if each.name == scenario]
@@ -82,14 +90,15 @@ def arguments_of(request: MlaRequest, scenario: str, **changed: list[int]) -> di
 
 
 def launched(kernel: Kernel, arguments: dict[str, Any], sanitize: Iterable[Sanitizer] = ALL) -> dict[str, Any]:
-    Simulator(sanitize=sanitize).launch(kernel, (1, REQUEST.num_seqs, 1), arguments)
+    with_sanitizers = simulator() if sanitize == ALL else Simulator(sanitize=sanitize)
+    with_sanitizers.launch(kernel, (1, REQUEST.num_seqs, 1), arguments)
     return arguments
 
 
 @pytest.mark.parametrize("offsets", [(40, 40), (40, 39), (40, 0), (40, -(2**31)), (2**31 - 1, -(2**31))])
 def test_a_sequence_whose_offsets_fall_is_empty(composition: Composition, offsets: tuple[int, int]) -> None:
     """From 40 to 40 is no key; so is from 40 to anything less. The sequence after it is what it was."""
-    kernel = composition.emit(spec_of(composition))
+    kernel = kernel_of(composition.arch.name)
     first, last = offsets
     whole = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_k=[0, 40, 60]))
     found = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_k=[first, last, last + 20]))
@@ -99,7 +108,7 @@ def test_a_sequence_whose_offsets_fall_is_empty(composition: Composition, offset
 
 
 def test_a_difference_that_32_bits_do_not_hold_is_no_length(composition: Composition) -> None:
-    kernel = composition.emit(spec_of(composition))
+    kernel = kernel_of(composition.arch.name)
     last = 2**31 - 1
     found = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_k=[-1, last, last]))
     assert (found["out"] == 0).all() and np.isneginf(found["lse"]).all()
@@ -108,7 +117,7 @@ def test_a_difference_that_32_bits_do_not_hold_is_no_length(composition: Composi
 @pytest.mark.parametrize("length", [41, 2**20, 2**31 - 21])
 def test_a_sequence_longer_than_there_may_be_is_cut(composition: Composition, length: int) -> None:
     """So the view of its slots ends with its row of the table, whatever the offsets are."""
-    kernel = composition.emit(spec_of(composition))
+    kernel = kernel_of(composition.arch.name)
     whole = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_k=[0, REQUEST.max_seqlen_k, 60]))
     found = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_k=[0, length, length + 20]))
     assert np.array_equal(found["out"], whole["out"]) and np.array_equal(found["lse"], whole["lse"])
@@ -137,7 +146,7 @@ def test_without_the_clamp_a_fall_reads_past_the_table(
 @pytest.mark.parametrize("second", [1, 0, -5])
 def test_a_sequence_whose_query_offsets_fall_has_no_query(composition: Composition, second: int) -> None:
     """Its row is nobody's, and keeps what it held."""
-    kernel = composition.emit(spec_of(composition))
+    kernel = kernel_of(composition.arch.name)
     found = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_q=[0, 1, second]))
     assert np.isfinite(found["lse"][0]).all() and np.isfinite(found["out"][0].astype(np.float32)).all()
     assert np.isnan(found["lse"][1]).all() and np.isnan(found["out"][1].astype(np.float32)).all()
@@ -146,14 +155,14 @@ def test_a_sequence_whose_query_offsets_fall_has_no_query(composition: Compositi
 @pytest.mark.parametrize("row", [REQUEST.total_q, 2**30, 2**31 - 2, -1, -(2**31)])
 def test_a_query_row_that_does_not_exist_is_no_query(composition: Composition, row: int) -> None:
     """Nothing is read for it, and nothing written."""
-    kernel = composition.emit(spec_of(composition))
+    kernel = kernel_of(composition.arch.name)
     found = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_q=[row, row + 1, row + 1]))
     assert np.isnan(found["lse"]).all() and np.isnan(found["out"].astype(np.float32)).all()
 
 
 def test_the_last_query_row_is_one(composition: Composition) -> None:
     """The other side of the edge."""
-    kernel = composition.emit(spec_of(composition))
+    kernel = kernel_of(composition.arch.name)
     last = REQUEST.total_q - 1
     found = launched(kernel, arguments_of(REQUEST, "ragged", cu_seqlens_q=[last, last + 1, last + 1]))
     assert np.isfinite(found["lse"][last]).all() and np.isnan(found["lse"][:last]).all()
@@ -166,7 +175,7 @@ def test_a_spec_of_either_16_bit_type_gives_a_kernel_of_it(composition: Composit
     request = attrs.evolve(REQUEST, dtype=dtype, kv_dtype=dtype, max_seqlen_k=80, num_pages=16)
     spec = spec_of(composition, dtype)
     assert not composition.validate_spec(spec)
-    arguments = launched(composition.emit(spec), arguments_of(request, scenario))
+    arguments = launched(kernel_of(composition.arch.name, dtype), arguments_of(request, scenario))
     expected = decode_reference(request, {name: arguments[name] for name in INPUTS})
     for name in ("out", "lse"):
         outcome = compare(name, "f32" if name == "lse" else dtype, arguments[name], expected[name])

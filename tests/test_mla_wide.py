@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from built_once import artifact_of, runners, simulator
 
 from kinfolk.check import ScenarioReport
 from kinfolk.dispatch import dispatch
@@ -31,10 +32,8 @@ from kinfolk_mla.wide import attend, limits, merge, pipelined, plan, scores
 from kinfolk_mla.wide.spec import MlaGroupedSpec, MlaPipelinedSpec, MlaWideSpec
 from kinfolk_runtime import bind
 from kinfolk_runtime.artifact import Artifact
-from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.mutation import with_kernel
-from kinfolk_runtime.simulator.engine import Simulator
-from kinfolk_runtime.verify import run_scenario, runners_of
+from kinfolk_runtime.verify import run_scenario
 
 pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942")]
 
@@ -66,11 +65,7 @@ STRUCTURES = [
 
 @functools.cache
 def served(arch: str, heads: int) -> tuple[Composition, Artifact]:
-    return compose("mla", arch), compile_plan(dispatch(attrs.evolve(SMALL, num_heads=heads), arch))
-
-
-RUNNERS = runners_of(order_seeds=(0,))
-"""Shared, so that a kernel is prepared once however many scenarios it runs."""
+    return compose("mla", arch), artifact_of(attrs.evolve(SMALL, num_heads=heads), arch)
 
 
 @functools.cache
@@ -84,7 +79,7 @@ def judged(composition: Composition, artifact: Artifact, kernel: Kernel, scenari
     planted = with_kernel(artifact, artifact.kernels[0].spec, kernel)
     request = artifact.plan.request
     (chosen,) = [each for each in composition.scenarios(request) if each.name == scenario]
-    return run_scenario(composition, planted, chosen, RUNNERS)
+    return run_scenario(composition, planted, chosen, runners())
 
 
 @pytest.mark.parametrize(("arch", "heads", "kind"), STRUCTURES)
@@ -110,7 +105,7 @@ def outputs(composition: Composition, artifact: Artifact, kernel: Kernel) -> dic
     (ragged,) = [each for each in composition.scenarios(artifact.plan.request) if each.name == "ragged"]
     planned = attrs.evolve(artifact, plan=dispatch(ragged.request, artifact.plan.arch))
     planted = with_kernel(planned, artifact.kernels[0].spec, kernel)
-    written = bind(planted, ragged.inputs(), executor=Simulator())()
+    written = bind(planted, ragged.inputs(), executor=simulator())()
     return {name: np.asarray(array).tobytes() for name, array in written.items()}
 
 

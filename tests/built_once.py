@@ -1,0 +1,44 @@
+"""Kernels that tests share: each compiled, emitted and prepared once in a process, whatever requests run on it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from kinfolk.dispatch import dispatch
+from kinfolk_runtime.artifact import Artifact
+from kinfolk_runtime.compilation import compile as compile_plan
+from kinfolk_runtime.simulator import Simulator
+from kinfolk_runtime.verify import Runner
+
+MOST = 12
+"""So many artifacts are kept: the text of a kernel takes megabytes."""
+_built: dict[tuple[Any, ...], Artifact] = {}
+
+
+def artifact_of(request: Any, arch: str) -> Artifact:
+    """Return a request's plan with its kernels, those of another request where that has the same. To be asked before
+    a fault is planted in what emits them.
+    """
+    plan = dispatch(request, arch)
+    key = (arch, *(launch.spec.identity() for launch in plan.launches))
+    found = _built.pop(key, None) or compile_plan(plan)
+    _built[key] = found
+    if len(_built) > MOST:
+        del _built[next(iter(_built))]
+    return attrs.evolve(found, plan=plan)
+
+
+@functools.cache
+def simulator(sanitize: str = "all") -> Simulator:
+    """Return the simulator that all tests of a process share, in which a kernel is prepared once."""
+    return Simulator(sanitize=sanitize)
+
+
+@functools.cache
+def runners(order_seeds: Sequence[int] = (0,)) -> tuple[Runner, ...]:
+    """Return it in orders of waves, by default in one."""
+    return tuple(Runner(simulator().with_order(seed), seed) for seed in order_seeds)
