@@ -161,6 +161,16 @@ def test_a_wait_that_is_taken_out_is_found(arch: str) -> None:
     assert "which a load is still writing: nothing waits for it" in told and "at offset 0x" in told
 
 
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_waits_that_one_request_does_not_reach_are_found_with_another(arch: str) -> None:
+    """The last waits are on the ways of whole outputs and of segments: each is found where its way is gone."""
+    whole, parts = served(arch, **SMALL), served(arch, **{**SMALL, "num_seg": 2})
+    places = [{each.offset: NOP} for each in of(whole[1], "SOPP", 12)[-7:]]
+    alone, apart = (found_kinds(*request, iter(places)) for request in (whole, parts))
+    assert alone.count("") == 3 and apart.count("") == 2
+    assert {one or other for one, other in zip(alone, apart, strict=True)} == {"outstanding"}
+
+
 def test_a_load_to_workgroup_memory_that_nothing_waits_for_is_found() -> None:
     """Where tiles pass no registers, the wait for them is all that keeps readers from what is not there yet."""
     wide: dict[str, Any] = {"num_heads": 128, "candidate": "mla.pipelined", "num_seg": 1}

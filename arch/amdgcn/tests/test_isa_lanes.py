@@ -349,6 +349,10 @@ SELECT = 0 << 25 | 3 << 17 | 2 << 9 | 256 + 1
 """v_mov_b32 v0, v5; v_cmp_lt_i32 vcc, v1, v2; v_cndmask_b32 v3, v1, v2, vcc."""
 
 
+COMPARE_X = 0b0111110 << 25 | 0xD1 << 17 | 2 << 9 | 256 + 5
+"""v_cmpx_lt_i32 vcc, v5, v2."""
+
+
 def nop(count: int) -> int:
     return 0xBF800000 | count
 
@@ -361,8 +365,17 @@ def nop(count: int) -> int:
         ((COMPARE,), (SELECT,), 2),
         ((MOVE,), mfma(97, 16, 256, 256 + 8, 128), 2),
         ((vop1(1, 1, 256),), (11 << 25 | 2 << 17 | 3 << 9 | 250, 0xFF08B101), 2),
+        ((vop1(1, 1, 256),), (vop1(89, 3, 256 + 1),), 2),
+        ((COMPARE,), (0b110100 << 26 | 649 << 16 | 8, 256 + 1 | 106 << 9), 4),
+        ((COMPARE_X,), (LANE_1,), 4),
+        ((COMPARE,), (0b110100 << 26 | 482 << 16 | 8, 257 | 258 << 9 | 259 << 18), 4),
+        ((1 << 25 | 1 << 17 | 5 << 9 | 249, 0x00060400 | 256), (ADD,), 1),
+        ((0b110100 << 26 | 518 << 16 | 0b1000 << 11 | 1, 261 | 262 << 9 | 263 << 18), (ADD,), 1),
     ],
-    ids=["transcendental", "lane", "scalar", "matrix", "crossing"],
+    ids=[
+        *("transcendental", "lane", "scalar", "matrix", "crossing", "swap", "lane_select", "lanes_by_comparison"),
+        *("division", "part", "half"),
+    ],
 )
 def test_makers_and_users_are_kept_apart(maker: tuple[int, ...], user: tuple[int, ...], needed: int) -> None:
     """AMD's table of manually inserted wait states, on both sides of each edge; what is not read needs none."""

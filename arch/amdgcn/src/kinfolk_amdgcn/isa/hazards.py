@@ -21,7 +21,10 @@ from kinfolk_amdgcn.isa.waves import EXEC, M0, SCALAR_BIT, VCC, Waves
 VECTOR_REGISTERS: Final = (1 << SCALAR_BIT) - 1
 EXEC_PAIR: Final = 0b11 << SCALAR_BIT + EXEC
 SCALAR_REGISTERS: Final = ~VECTOR_REGISTERS & ~EXEC_PAIR
-_VECTOR: Final[tuple[Unit, ...]] = ("vector", "transcendental", "lane_read", "crossing", "last_division")
+_VECTOR: Final[tuple[Unit, ...]] = (
+    *("vector", "transcendental", "shifting", "lane_read", "lane_write", "lane_swap", "crossing", "last_division"),
+)
+_LANES: Final[tuple[Unit, ...]] = ("lane_read", "lane_write", "lane_swap")
 
 
 @attrs.frozen
@@ -42,13 +45,18 @@ RULES: Final = (
     Apart(_VECTOR, ("crossing",), VECTOR_REGISTERS, 2),
     Apart(_VECTOR, ("crossing",), EXEC_PAIR, 5),
     Apart(_VECTOR, ("lane_read",), VECTOR_REGISTERS, 1),
-    Apart(("transcendental",), ("vector", "lane_read", "crossing", "last_division"), VECTOR_REGISTERS, 1),
+    Apart(_VECTOR, ("lane_swap",), VECTOR_REGISTERS, 2),
+    Apart(_VECTOR, ("lane_read",), SCALAR_REGISTERS, 4),
+    Apart(_VECTOR, _LANES, EXEC_PAIR, 4),
+    Apart(("shifting",), _VECTOR, VECTOR_REGISTERS, 1),
+    Apart(("transcendental",), tuple(unit for unit in _VECTOR if unit != "transcendental"), VECTOR_REGISTERS, 1),
     Apart(("scalar",), ("memory",), 1 << SCALAR_BIT + M0, 1),
 )
 WINDOW: Final = 19
 """So many wait states LLVM looks back for a matrix instruction. After the longest ones of one arch it asks for 20 where
 it finds them, and lets 19 stand where the code has those already: what it emits runs, so that is no fault here."""
-LONGEST: Final = max(rule.states for rule in RULES)
+STRICTEST_FIRST: Final = sorted(RULES, key=lambda rule: -rule.states)
+LONGEST: Final = STRICTEST_FIRST[0].states
 
 
 def too_early(steps: Sequence[Step], index: int) -> tuple[int, str] | None:
@@ -61,7 +69,7 @@ def too_early(steps: Sequence[Step], index: int) -> tuple[int, str] | None:
         maker = steps[before]
         if states >= LONGEST or (maker.flow and maker.taken is None):
             return None
-        for rule in RULES:
+        for rule in STRICTEST_FIRST:
             if (
                 states < rule.states
                 and maker.unit in rule.makers

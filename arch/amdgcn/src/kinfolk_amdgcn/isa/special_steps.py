@@ -23,7 +23,7 @@ from kinfolk_amdgcn.isa.operands import (
     scalar_target,
     vector_source,
 )
-from kinfolk_amdgcn.isa.step import Given, Run, Step
+from kinfolk_amdgcn.isa.step import Given, Run, Step, Unit
 from kinfolk_amdgcn.isa.waves import LANES, Array, Waves
 
 SPECIAL: Final = Table()
@@ -47,8 +47,13 @@ def special_step(given: Given) -> Step:
     return make(given)
 
 
+_UNITS: Final[dict[str, Unit]] = {"v_read": "lane_read", "v_writelane": "lane_write", "v_permlane": "lane_swap"}
+
+
 def _step(given: Given, run: Run, reads: int, writes: int, carried: tuple[tuple[int, int], ...] = ()) -> Step:
-    unit = "lane_read" if given.declared.name.startswith("v_read") else "vector"
+    unit = next((unit for begin, unit in _UNITS.items() if given.declared.name.startswith(begin)), "vector")
+    if given.encoded.format == "VOP3" and given.declared.name.startswith("v_cvt_pk") and given.field("opsel") >> 3:
+        unit = "shifting"
     return given.step(run, reads=reads | EXEC_MASK, writes=writes, lanes=True, unit=unit, carried=carried)
 
 

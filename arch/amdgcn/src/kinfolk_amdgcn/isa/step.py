@@ -19,7 +19,10 @@ Unit = Literal[
     "scalar",
     "vector",
     "transcendental",
+    "shifting",
     "lane_read",
+    "lane_write",
+    "lane_swap",
     "crossing",
     "last_division",
     "matrix",
@@ -27,8 +30,10 @@ Unit = Literal[
     "local",
     "other",
 ]
-"""What carries an instruction out. A `lane_read` brings a lane to scalar registers, `crossing` is a vector instruction
-whose first operand comes from other lanes on the way (DPP), `last_division` one that reads VCC unasked."""
+"""What carries an instruction out. A `shifting` one gives a part of a register another place, a `lane_read` brings a
+lane to scalar registers, a `lane_write` the other way, a `lane_swap` exchanges lanes of two registers, `crossing` is a
+vector instruction whose first operand comes from other lanes on the way (DPP), `last_division` one that reads VCC
+unasked."""
 Queue = Literal["", "vector", "local"]
 """In which order an access ends: that of accesses to memory, or of those to workgroup memory."""
 

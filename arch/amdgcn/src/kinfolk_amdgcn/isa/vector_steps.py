@@ -22,7 +22,7 @@ from kinfolk_amdgcn.isa.operands import (
     with_modifiers,
 )
 from kinfolk_amdgcn.isa.packed_steps import NARROW, half_source, mixed_step, packed_step
-from kinfolk_amdgcn.isa.sdwa import selected_source, selected_target
+from kinfolk_amdgcn.isa.sdwa import WHOLE, selected_source, selected_target
 from kinfolk_amdgcn.isa.step import Given, Run, Step, Unit
 from kinfolk_amdgcn.isa.waves import EXEC, SCALAR_BIT, VCC, Waves
 
@@ -90,6 +90,10 @@ def _unit(given: Given) -> Unit:
         return "crossing"
     if given.declared.facts.get("implied_mask"):
         return "last_division"
+    if given.encoded.modifier == "sdwa" and given.encoded.format != "VOPC" and given.field("dst_sel") != WHOLE:
+        return "shifting"
+    if _halves(given) >> 3:
+        return "shifting"
     return "transcendental" if given.declared.facts.get("transcendental") else "vector"
 
 
