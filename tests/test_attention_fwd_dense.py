@@ -69,6 +69,15 @@ def test_every_scenario_passes(arch: str, changes: dict[str, Any]) -> None:
         assert report.status == "pass", (each.name, report.findings)
 
 
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("widths", [(64, 64), (80, 80), (96, 96), (192, 128)], ids=str)
+def test_other_widths_are_served(arch: str, widths: tuple[int, int]) -> None:
+    composition, artifact = served(arch, head_size=widths[0], head_size_v=widths[1], total_q=40, max_seqlen_q=40)
+    for name in ("whole", "prefix", "tile_plus_one"):
+        report = judged(composition, artifact, name)
+        assert report.status == "pass", (name, report.findings)
+
+
 def test_it_agrees_with_itself_whatever_is_asked_for_beside_it() -> None:
     """LSE that is not asked for changes no bit of `out`, nor do units of keys and values that are powers of two."""
     generator = np.random.default_rng(3)

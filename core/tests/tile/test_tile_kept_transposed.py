@@ -24,30 +24,33 @@ def steps_for(atom, blocks):
     return [step.rows + block * atom.m for block in range(blocks) for step in steps]
 
 
-# the atom, blocks of keys, columns, waves, blocks of elements that a thread carries
+# the atom, blocks of keys, columns, columns read, waves, blocks of elements that a thread carries
 SHAPES = {
-    "one block a thread": ("32x32x8", 2, 128, 8, 1),
-    "two blocks a thread": ("32x32x8", 2, 128, 4, 2),
-    "two windows": ("32x32x8", 1, 256, 8, 1),
-    "small atom": ("16x16x16", 4, 64, 4, 1),
+    "one block a thread": ("32x32x8", 2, 128, 128, 8, 1),
+    "two blocks a thread": ("32x32x8", 2, 128, 128, 4, 2),
+    "two windows": ("32x32x8", 1, 256, 256, 8, 1),
+    "small atom": ("16x16x16", 4, 64, 64, 4, 1),
+    "two fragments side by side": ("32x32x8", 4, 64, 64, 8, 1),
+    "one fragment, some columns read": ("32x32x8", 2, 128, 96, 8, 1),
 }
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_what_a_lane_reads_is_operand_a(evaluate, global_memory, atoms, shape):
-    """Fragment j of a window is, as A[m, k], source column width * m + j in the row of k of the step."""
-    name, blocks, columns, waves, pieces = shape
+    """Fragment j of a window is, as A[m, k], source column side_by_side * m + j in the row of k of the step."""
+    name, blocks, columns, used, waves, pieces = shape
     atom = atoms[name]
     steps = steps_for(atom, blocks)
     rows = len(steps) * atom.k
     data = np.arange(rows * columns, dtype=np.uint16).reshape(rows, columns)
     source, width = global_memory(I16, data.reshape(-1)), atom.a.slots
-    numbers = []
+    numbers, beside = [], []
 
     def body(pointer):
         kept = KeptTransposed.of(
-            I16, atom, steps=steps, columns=columns, slots=1, threads=64 * waves, vector_width=8, padding=8
+            I16, atom, steps=steps, columns=columns, slots=1, threads=64 * waves, vector_width=8, padding=8, used=used
         )
+        beside.append(kept.side_by_side)
         assert (kept.pieces, kept.width) == (pieces, width)
         view = memory.bound(pointer, constant(data.size, I32))
         start, target = kept.source(), kept.target()
@@ -66,10 +69,10 @@ def test_what_a_lane_reads_is_operand_a(evaluate, global_memory, atoms, shape):
         return control.if_else(lanes.wave_id().eq(waves - 1), read, lambda: [nothing] * len(numbers))
 
     result = evaluate(body, source, wave_size=64, waves=waves)
-    assert sorted(numbers) == [(f, s) for f in range(columns // atom.m) for s in range(len(steps))]
+    assert sorted(numbers) == [(f, s) for f in range(used // atom.m) for s in range(len(steps))]
     for (fragment, step), value in zip(numbers, result.values, strict=True):
-        window, j = divmod(fragment, width)
-        column = window * atom.m * width + width * atom.a.rows + j
+        window, j = divmod(fragment, beside[0])
+        column = window * atom.m * beside[0] + beside[0] * atom.a.rows + j
         wanted = data[steps[step][atom.a.columns], column]
         assert np.array_equal(np.asarray(value)[-64:].astype(np.uint16), wanted)
     (held,) = result.workgroup
@@ -95,7 +98,7 @@ def test_the_product_lies_in_columns(evaluate, atoms):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"columns": 96}, "do not fill reads of 8 elements, nor windows"),
+        ({"columns": 80}, "do not fill reads of 8 elements, nor windows"),
         ({"vector_width": 16, "steps": 2}, "2 steps over 128 columns do not fill reads of 16 elements"),
         ({"threads": 768}, "768 threads do not share 512 blocks of 4 by 4 elements evenly"),
         ({"shifted": True}, "do not hold neighbouring rows of the tile"),

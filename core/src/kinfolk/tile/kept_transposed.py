@@ -18,6 +18,7 @@ from kinfolk.ir.types import ScalarType
 from kinfolk.ir.value import Value
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import Table, per_lane
+from kinfolk.tile.staging import within
 from kinfolk.tile.transpose import transpose_16_bit
 from kinfolk.tile.transposed import ColumnOrder, column_order
 from kinfolk.tile.workgroup_tile import WorkgroupTile
@@ -27,15 +28,17 @@ from kinfolk.tile.workgroup_tile import WorkgroupTile
 class KeptTransposed:
     """A ring of tiles, source columns as rows; the k of a lane and of `steps_per_read` steps lie side by side.
 
-    Fragment j of a window of `width` times the atom's rows holds, as row m of A, source column `width * m + j`, which
-    is row `j * atom.m + m` of the window. `sources` and `targets` [pieces, threads] are where a thread's blocks begin,
-    in the source rows and in the tile.
+    Fragment j of a window of `side_by_side` fragments holds, as row m of A, source column `side_by_side * m + j`, which
+    is row `j * atom.m + m` of the window. The first `fragments` are read. `sources` and `targets` [pieces, threads] are
+    where a thread's blocks begin, in the source rows and in the tile.
     """
 
     tile: WorkgroupTile
     atom: Matrix
     rows: int
     columns: int
+    fragments: int
+    side_by_side: int
     steps_per_read: int
     reads: int
     start: Table
@@ -54,15 +57,18 @@ class KeptTransposed:
         threads: int,
         vector_width: int,
         padding: int,
+        used: int | None = None,
     ) -> KeptTransposed:
         """Reserve `slots` tiles, `padding` unused elements after each row, for steps whose k are the source rows
-        `steps`; proved from the lane map to hold each source element once.
+        `steps`; proved from the lane map to hold each source element once. Of the columns the first `used` are read.
 
         Raises IRError where lanes do not hold neighbouring rows, or threads do not share the blocks evenly.
         """
         width, rows = atom.a.slots, len(steps) * atom.k
         held = [_neighbours(step[atom.a.columns], atom) for step in steps]
-        if vector_width % width or len(steps) % (vector_width // width) or columns % (atom.m * width):
+        used = columns if used is None else used
+        beside = next((each for each in range(width, 0, -1) if not (width % each or used % (atom.m * each))), 0)
+        if vector_width % width or len(steps) % (vector_width // width) or not beside or columns % (atom.m * beside):
             raise IRError(
                 f"{len(steps)} steps over {columns} columns do not fill reads of {vector_width} elements, nor windows"
             )
@@ -76,15 +82,16 @@ class KeptTransposed:
             raise IRError(f"{threads} threads do not share {blocks} blocks of {width} by {width} elements evenly")
         number = np.arange(blocks).reshape(-1, threads)
         group, row = number % groups, number // groups * width
-        window, within = group // atom.m, group % atom.m
+        each = width // beside  # rows of a fragment that a block has
+        window, place = group // (atom.m // each), group % (atom.m // each)
         sources = np.argsort(places)[row] * columns + group * width
-        targets = (window * atom.m * width + within) * pitch + row
-        reads = columns // (atom.m * width) * width * (len(steps) // together)
-        return cls(tile, atom, rows, columns, together, reads, start, sources, targets)
+        targets = (window * atom.m * beside + place * each) * pitch + row
+        reads = used // atom.m * (len(steps) // together)
+        return cls(tile, atom, rows, columns, used // atom.m, beside, together, reads, start, sources, targets)
 
     @property
     def width(self) -> int:
-        """How many fragments share a window, and how many rows and columns a block has."""
+        """How many rows and columns a block has."""
         return self.atom.a.slots
 
     @property
@@ -97,26 +104,25 @@ class KeptTransposed:
         """How many blocks each thread carries."""
         return len(self.sources)
 
-    @property
-    def fragments(self) -> int:
-        """How many fragments the columns make."""
-        return self.columns // self.atom.m
+    def source(self) -> Value:
+        """Return the element index of this thread's first block among the source rows."""
+        return lane_index(self.sources[0], lanes.thread_id())
 
-    def source(self, pitch: Value | None = None) -> Value:
-        """Return the element index of this thread's first block among the source rows: contiguous ones, or `pitch`
-        elements (i32) apart.
+    def source_in(self, pitch: Value, width: int) -> Value:
+        """Return the same among rows that are `pitch` elements (i32) apart; of columns from `width` on there are none:
+        they read as 0 from any view.
         """
-        if pitch is None:
-            return lane_index(self.sources[0], lanes.thread_id())
         rows, columns = np.divmod(self.sources[0], self.columns)
-        return lane_index(rows, lanes.thread_id()) * pitch + lane_index(columns, lanes.thread_id())
+        column = lane_index(columns, lanes.thread_id())
+        place = lane_index(rows, lanes.thread_id()) * pitch + column
+        return place if width >= self.columns else within(column, width, place)
 
     def target(self) -> Value:
         """Return the element index of this thread's first block in a tile."""
         return lane_index(self.targets[0], lanes.thread_id())
 
     def load(self, view: Value, source: Value, piece: int, row: int, pitch: Value | None = None) -> Value:
-        """Issue the load of one row of a block; `pitch` as for `source`."""
+        """Issue the load of one row of a block; with `pitch`, `source` is as `source_in` says."""
         place = _apart(self.sources, piece) + row * self.columns
         if pitch is not None and place:
             below, column = divmod(place, self.columns)
@@ -134,10 +140,15 @@ class KeptTransposed:
             self.tile.buffer,
             target,
             value,
-            offset=_apart(self.targets, piece) + column * self.atom.m * self.tile.pitch,
+            offset=_apart(self.targets, piece) + self._row_of(column) * self.tile.pitch,
             alignment=self.width * self.tile.element.bytes,
             scope=scope,
         )
+
+    def _row_of(self, column: int) -> int:
+        """Return in which row of the tile, from its first, a column of a block is."""
+        row, fragment = divmod(column, self.side_by_side)
+        return fragment * self.atom.m + row
 
     def address(self) -> Value:
         """Return the element index at which this lane starts to read."""
@@ -162,8 +173,12 @@ class KeptTransposed:
 
     def columns_of_result(self) -> ColumnOrder:
         """As `TransposedOperand.columns_of_result`."""
-        rows = self.atom.c.rows
-        return column_order(np.stack([self.width * rows + each for each in range(self.width)], axis=-1), self.atom)
+        beside, rows = self.side_by_side, self.atom.c.rows
+        columns = [
+            number // beside * (self.atom.m * beside) + beside * rows + number % beside
+            for number in range(self.fragments)
+        ]
+        return column_order(np.stack(columns, axis=-1), self.atom)
 
 
 def _neighbours(held: Table, atom: Matrix) -> Table:

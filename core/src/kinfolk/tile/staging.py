@@ -5,14 +5,20 @@ free, in the type of the tile.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
 from kinfolk.errors import IRError
-from kinfolk.ir.ops import memory
+from kinfolk.ir.builder import constant
+from kinfolk.ir.ops import arithmetic, memory
+from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.widen import widened
 from kinfolk.tile.workgroup_tile import WorkgroupTile
+
+FAR: Final = 2**29
+"""An index past the end of every view of fewer elements, also with the rows of a tile added."""
 
 
 @attrs.frozen(eq=False)
@@ -65,9 +71,13 @@ class Staging:
         """Return the element index of a thread's first vector among the rows in global memory."""
         return wave * (self.pieces * self.wave_size * self.width) + lane * self.width
 
-    def source_in(self, source: Value, pitch: Value) -> Value:
-        """Return where the vector at `source` lies among rows that are `pitch` elements (i32) apart."""
-        return source // self.columns * pitch + source % self.columns
+    def source_in(self, source: Value, pitch: Value, width: int) -> Value:
+        """Return where the vector at `source` lies among rows that are `pitch` elements (i32) apart; of columns from
+        `width` on there are none: they read as 0 from any view.
+        """
+        column = source % self.columns
+        place = source // self.columns * pitch + column
+        return place if width >= self.columns else within(column, width, place)
 
     def target(self, source: Value) -> Value:
         """Return the element index in the tile of the vector at `source`."""
@@ -96,6 +106,11 @@ class Staging:
         row, column = divmod(piece * self.wave_size * self.width, self.columns)
         wide = widened(value, self.tile.element)
         self.tile.store(target, wide, self.width, row=row, column=self.first_column + column, scope=scope)
+
+
+def within(column: Value, width: int, place: Value) -> Value:
+    """Return `place` for columns below `width`, and for others one past any view of fewer than `FAR` elements."""
+    return arithmetic.select(column < width, place, constant(FAR, I32))
 
 
 def _divides(a: int, b: int) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Singles = npt.NDArray[np.float32]
 LONG: Final = 330
-"""Keys of which some tiles need no mask, whatever the queries, as far as these are few."""
+"""Keys of which four tiles need no mask, whatever the queries, as far as these are few."""
 QUERIES: Final = 40
 FEW_SEQUENCES: Final = 2
 

@@ -11,8 +11,8 @@ from kinfolk.ir.ops import arithmetic, vector
 from kinfolk.ir.types import F32, VectorType
 from kinfolk.ir.value import Value
 from kinfolk.tile.attention.frame import Frame
+from kinfolk.tile.attention.rows import READ
 from kinfolk.tile.attention.schedule import Schedule
-from kinfolk.tile.attention.values import READ
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import Layout, Step, per_lane, steps_of

@@ -5,31 +5,22 @@ Where the arch reads transposed, rows lie there as in global memory; elsewhere t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Sequence as Many
 from typing import Protocol
 
 import attrs
 
 from kinfolk.ir.builder import constant, op_in_role
-from kinfolk.ir.ops import lanes
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.attention.frame import Frame
+from kinfolk.tile.attention.rows import READ, STAGED, RowColumns, Rows, Strided, kept_columns, made, moved
 from kinfolk.tile.kept_transposed import KeptTransposed
 from kinfolk.tile.layout import Step
 from kinfolk.tile.slots import Slots
-from kinfolk.tile.staging import Staging
 from kinfolk.tile.timeline import Job, Read, Use
 from kinfolk.tile.transposed import ColumnOrder, TransposedOperand
 from kinfolk.tile.workgroup_tile import WorkgroupTile
-
-STAGED, READ = "staged", "read"
-"""The alias scopes: what is being staged is never what is being read."""
-
-
-Rows = Value | Callable[[], Value]
-"""A view of rows in global memory, or what makes it when the first job needs it."""
 
 
 class Values(Protocol):
@@ -67,14 +58,6 @@ class Values(Protocol):
         ...
 
 
-@attrs.frozen(eq=False)
-class Strided:
-    """Rows `pitch` elements apart of which the first begins at `column` (i32): those of one head of several."""
-
-    pitch: Value
-    column: Value
-
-
 def values_of(
     frame: Frame, steps: Many[Step], *, tile_keys: int, columns: int, slots: int, rows: Strided | None = None
 ) -> Values:
@@ -86,16 +69,9 @@ def values_of(
     return TransposedValues.of(frame, steps, columns=columns, slots=slots, rows=rows)
 
 
-def made(rows: Rows) -> Callable[[], Value]:
-    """Return what gives a view of rows, made once."""
-    views: list[Value] = []
-
-    def view() -> Value:
-        if not views:
-            views.append(rows if isinstance(rows, Value) else rows())
-        return views[0]
-
-    return view
+def used_columns(frame: Frame, columns: int) -> int:
+    """Return the columns of whole fragments."""
+    return -(-columns // frame.atom.shape.m) * frame.atom.shape.m
 
 
 @attrs.frozen(eq=False)
@@ -105,12 +81,9 @@ class RowValues:
     frame: Frame
     steps: Many[Step]
     slots: Slots
-    staging: Staging
-    source: Value
-    target: Value
+    columns: RowColumns
     operand: TransposedOperand
     address: Value
-    rows: Strided | None
 
     @classmethod
     def of(
@@ -119,33 +92,17 @@ class RowValues:
         """Reserve the ring; every step's keys lie in the tile like the first one's, further down."""
         for step in steps:
             assert (step.rows - steps[0].rows == step.rows[0] - steps[0].rows[0]).all()
-        tile = WorkgroupTile.allocate(
-            frame.element,
-            slots * tile_keys,
-            columns,
-            frame.padding,
-        )
-        staging = Staging.of(
-            tile,
-            rows=tile_keys,
-            first_column=0,
-            columns=columns,
-            threads=frame.threads,
-            wave_size=frame.wave_size,
-            max_width=frame.vector,
-        )
-        source = staging.source(lanes.wave_id(), lanes.lane_id())
-        side_by_side = columns // frame.atom.shape.m
+        tile = WorkgroupTile.allocate(frame.element, slots * tile_keys, kept_columns(columns), frame.padding)
+        staged = RowColumns.of(frame, tile, tile_keys, columns, rows)
+        side_by_side = used_columns(frame, columns) // frame.atom.shape.m
         operand = TransposedOperand.of(tile, frame.atom.shape, rows=steps[0].rows, side_by_side=side_by_side)
         ring = Slots(begin=constant(0, I32), count=slots, elements=tile_keys * tile.pitch)
-        target = staging.target(source)
-        begin = source if rows is None else staging.source_in(source, rows.pitch) + rows.column
-        return cls(frame, steps, ring, staging, begin, target, operand, operand.address(), rows)
+        return cls(frame, steps, ring, staged, operand, operand.address())
 
     @property
     def fragments(self) -> int:
         """As `Values` says."""
-        return self.staging.columns // self.frame.atom.shape.m
+        return used_columns(self.frame, self.columns.width) // self.frame.atom.shape.m
 
     @property
     def _reads(self) -> int:
@@ -158,20 +115,11 @@ class RowValues:
 
     def loads(self, view: Rows, first: Value | None, loaded: list[Value]) -> list[Job]:
         """As `Values` says."""
-        rows, pitch = made(view), None if self.rows is None else self.rows.pitch
-
-        def load(piece: int) -> Job:
-            return lambda: loaded.append(self.staging.load_piece(rows(), _moved(self.source, first), piece, pitch))
-
-        return [load(piece) for piece in range(self.staging.pieces)]
+        return self.columns.loads(view, first, loaded)
 
     def stores(self, slot: Value, loaded: Many[Value]) -> list[Job]:
         """As `Values` says."""
-
-        def store(piece: int) -> Job:
-            return lambda: self.staging.store_piece(self.target + slot, piece, loaded[piece], scope=STAGED)
-
-        return [store(piece) for piece in range(self.staging.pieces)]
+        return self.columns.stores(slot, loaded)
 
     def reads(self, slot: Value) -> Read:
         """As `Values` says."""
@@ -216,19 +164,21 @@ class TransposedValues:
 
     @classmethod
     def of(cls, frame: Frame, steps: Many[Step], *, columns: int, slots: int, rows: Strided | None) -> TransposedValues:
-        """Reserve the ring."""
+        """Reserve the ring; of narrow rows it has columns more, which give every thread a part of a tile."""
+        least = frame.threads * frame.atom.shape.a.slots**2 // (len(steps) * frame.atom.shape.k)
         kept = KeptTransposed.of(
             frame.element,
             frame.atom.shape,
             steps=[step.rows for step in steps],
-            columns=columns,
+            columns=max(1 << (kept_columns(columns) - 1).bit_length(), least),
             slots=slots,
             threads=frame.threads,
             vector_width=frame.vector,
             padding=frame.padding,
+            used=used_columns(frame, columns),
         )
         ring = Slots(begin=constant(0, I32), count=slots, elements=kept.elements)
-        begin = kept.source() if rows is None else kept.source(rows.pitch) + rows.column
+        begin = kept.source() if rows is None else kept.source_in(rows.pitch, columns) + rows.column
         return cls(frame, ring, kept, begin, kept.target(), kept.address(), rows)
 
     @property
@@ -246,7 +196,7 @@ class TransposedValues:
         rows, pitch = made(view), None if self.rows is None else self.rows.pitch
 
         def load(piece: int, row: int) -> Job:
-            return lambda: loaded.append(self.kept.load(rows(), _moved(self.source, first), piece, row, pitch))
+            return lambda: loaded.append(self.kept.load(rows(), moved(self.source, first), piece, row, pitch))
 
         return [load(piece, row) for piece in range(self.kept.pieces) for row in range(self.kept.width)]
 
@@ -294,7 +244,3 @@ class TransposedValues:
     def columns_of_result(self) -> ColumnOrder:
         """As `Values` says."""
         return self.kept.columns_of_result()
-
-
-def _moved(source: Value, first: Value | None) -> Value:
-    return source if first is None else source + first

@@ -12,10 +12,10 @@ from kinfolk.ir.ops import arithmetic, lanes, memory
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.attention.frame import Frame
-from kinfolk.tile.attention.values import STAGED, Values, made
+from kinfolk.tile.attention.rows import RowColumns, Strided, kept_columns
+from kinfolk.tile.attention.values import Values
 from kinfolk.tile.paging import bounded
 from kinfolk.tile.slots import Slots
-from kinfolk.tile.staging import Staging
 from kinfolk.tile.timeline import Job
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_attention_fwd.dense.queries import Queries, wide
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False)
 class RowFeed:
-    """A tile's rows are those of one head of keys, `pitch` elements apart in a view of those of all heads; where that
-    begins is counted in 64 bits.
+    """A tile's rows are those of one head of keys, in a view of those of all heads that begins anywhere in 64 bits.
 
     As `kinfolk.tile.attention.ahead.Feed`: where a tile lies follows from its number.
     """
@@ -36,35 +35,23 @@ class RowFeed:
     queries: Queries
     keys: WorkgroupTile
     key_slots: Slots
+    columns: RowColumns
     values: Values
-    staging: Staging
-    pitch: Value
-    source: Value
-    target: Value
 
     @classmethod
     def of(cls, spec: AttentionDenseSpec, queries: Queries, frame: Frame, values: Values) -> RowFeed:
         """Reserve the ring of keys and find this thread's part of a tile."""
-        keys = WorkgroupTile.allocate(frame.element, spec.key_slots * spec.tile_keys, spec.head_size, frame.padding)
-        staging = Staging.of(
-            keys,
-            rows=spec.tile_keys,
-            first_column=0,
-            columns=spec.head_size,
-            threads=frame.threads,
-            wave_size=frame.wave_size,
-            max_width=frame.vector,
-        )
-        pitch = queries.arguments.num_kv_heads * spec.head_size
-        flat = staging.source(lanes.wave_id(), lanes.lane_id())
+        rows = spec.key_slots * spec.tile_keys
+        keys = WorkgroupTile.allocate(frame.element, rows, kept_columns(spec.head_size), frame.padding)
+        strided = Strided(queries.arguments.num_kv_heads * spec.head_size, queries.kv_head * spec.head_size)
+        columns = RowColumns.of(frame, keys, spec.tile_keys, spec.head_size, strided)
         slots = Slots(begin=constant(0, I32), count=spec.key_slots, elements=spec.tile_keys * keys.pitch)
-        source = staging.source_in(flat, pitch) + queries.kv_head * spec.head_size
-        return cls(spec, queries, keys, slots, values, staging, pitch, source, staging.target(flat))
+        return cls(spec, queries, keys, slots, columns, values)
 
     @property
     def key_pieces(self) -> int:
         """How many vectors of a tile of keys this thread carries."""
-        return self.staging.pieces
+        return self.columns.pieces
 
     def lookups(self, tile: Value) -> list[Value]:
         """As `Feed` says: nothing needs to be asked for."""
@@ -75,20 +62,11 @@ class RowFeed:
 
     def key_loads(self, place: None, tile: Value, loaded: list[Value]) -> list[Job]:
         """As `Feed` says."""
-        rows = made(lambda: self._rows(self.queries.arguments.k, tile, self.spec.head_size))
-
-        def load(piece: int) -> Job:
-            return lambda: loaded.append(self.staging.load_piece(rows(), self.source, piece, self.pitch))
-
-        return [load(piece) for piece in range(self.staging.pieces)]
+        return self.columns.loads(lambda: self._rows(self.queries.arguments.k, tile, self.spec.head_size), None, loaded)
 
     def key_stores(self, slot: Value, loaded: Many[Value]) -> list[Job]:
         """As `Feed` says."""
-
-        def store(piece: int) -> Job:
-            return lambda: self.staging.store_piece(self.target + slot, piece, loaded[piece], scope=STAGED)
-
-        return [store(piece) for piece in range(self.staging.pieces)]
+        return self.columns.stores(slot, loaded)
 
     def value_loads(self, tile: Value, loaded: list[Value]) -> list[Job]:
         """As `Feed` says."""

@@ -13,8 +13,9 @@ from kinfolk.ir.types import F32, SCALARS
 from kinfolk.ir.value import Kernel, Value
 from kinfolk.tile.attention.ahead import ScoresAhead
 from kinfolk.tile.attention.frame import Frame
+from kinfolk.tile.attention.rows import Strided
 from kinfolk.tile.attention.scores import TileScores, key_steps
-from kinfolk.tile.attention.values import Strided, values_of
+from kinfolk.tile.attention.values import values_of
 from kinfolk.tile.fused_softmax import FusedSoftmax
 from kinfolk.tile.layout import lanes_sharing, per_lane
 from kinfolk.tile.softmax import LOWEST

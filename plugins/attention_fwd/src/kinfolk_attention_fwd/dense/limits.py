@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from kinfolk.budget import budget_limits
-from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, ne, not_
+from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, maximum, ne, not_
 from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
+from kinfolk.tile.attention.rows import PART
 from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
 
 CODE: Final = "attention_fwd.dense"
 DTYPES: Final = ("bf16", "f16")
-WIDTHS: Final = ((128, 128),)
+WIDTHS: Final = ((64, 64), (80, 80), (96, 96), (128, 128), (192, 128))
 """Widths of keys and of values that the kernel is laid out for."""
 ELEMENT_BYTES: Final = 2
 DEPTHS: Final = (8, 16)
@@ -117,6 +118,12 @@ def _has_atom() -> Expr:
 
 _PADDING: Final = AttentionDenseSpec.row_padding_bytes // ELEMENT_BYTES
 
+
+def _kept(name: str) -> Expr:
+    """Return the columns that rows of a width take in workgroup memory."""
+    return ceil_div(field(name), PART) * PART
+
+
 SPEC_LIMITS: Final = (
     Limit(
         f"{CODE}.spec.head_size",
@@ -155,8 +162,12 @@ SPEC_LIMITS: Final = (
         "cannot",
         "key_slots",
         (
-            (field("head_size") + _PADDING) * field("tile_keys") * field("key_slots")
-            + field("head_size_v") * (field("tile_keys") + _PADDING) * AttentionDenseSpec.value_slots
+            (_kept("head_size") + _PADDING) * field("tile_keys") * field("key_slots")
+            + maximum(
+                _kept("head_size_v") * (field("tile_keys") + _PADDING),
+                (_kept("head_size_v") + _PADDING) * field("tile_keys"),
+            )
+            * AttentionDenseSpec.value_slots
         )
         * ELEMENT_BYTES
         * AttentionDenseSpec.workgroups_per_cu

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from kinfolk.candidate import Candidate
 from kinfolk.expr import ceil_div, field, floor_div, select
 from kinfolk.plan import Argument, FloatField, Launch, Plan
@@ -19,33 +21,56 @@ if TYPE_CHECKING:
     from kinfolk.spec import Spec
     from kinfolk_attention_fwd.request import AttentionFwdRequest
 
-_BESIDE_TRANSPOSE_READS: Final = {
-    "tile_keys": 64,
-    "key_slots": 2,
-    "reads_together": 2,
-    "key_read_ahead": 2,
-    "value_read_ahead": 4,
-    "fence_every": 1,
-    "weights_after": 3,
-    "units_after_barrier": 4,
-}
-_ELSEWHERE: Final = {
-    "tile_keys": 64,
-    "key_slots": 1,
-    "reads_together": 1,
-    "key_read_ahead": 3,
-    "value_read_ahead": 3,
-    "fence_every": 1,
-    "weights_after": 4,
-    "units_after_barrier": 3,
-}
+
+@attrs.frozen(kw_only=True)
+class Schedule:
+    """The fields of a spec that say how, not what."""
+
+    tile_keys: int = 64
+    key_slots: int
+    reads_together: int = 1
+    key_read_ahead: int
+    value_read_ahead: int
+    fence_every: int = 1
+    weights_after: int
+    units_after_barrier: int
+
+
+_PLAIN: Final[tuple[tuple[str | None, Schedule], ...]] = (
+    (
+        "transpose_read_16",
+        Schedule(
+            key_slots=2,
+            reads_together=2,
+            key_read_ahead=2,
+            value_read_ahead=3,
+            weights_after=3,
+            units_after_barrier=3,
+        ),
+    ),
+    (None, Schedule(key_slots=1, key_read_ahead=3, value_read_ahead=3, weights_after=4, units_after_barrier=3)),
+)
+_CAPPED: Final[tuple[tuple[str | None, Schedule], ...]] = (
+    (
+        "transpose_read_16",
+        Schedule(key_slots=2, key_read_ahead=2, value_read_ahead=3, weights_after=2, units_after_barrier=3),
+    ),
+    (None, Schedule(key_slots=1, key_read_ahead=3, value_read_ahead=3, weights_after=4, units_after_barrier=3)),
+)
+"""By the role that an arch must have an op in; the last holds everywhere. Caps take registers: less is read ahead."""
+
+
+def schedule_for(arch: Arch, *, capped: bool) -> Schedule:
+    """Return the default schedule on an arch, by what it declares."""
+    known = _CAPPED if capped else _PLAIN
+    return next(schedule for role, schedule in known if role is None or role in arch.roles)
 
 
 def dense_spec(arch: Arch, widths: tuple[int, int], dtype: str, *, capped: bool = False) -> AttentionDenseSpec:
-    """Return the spec for widths of keys and of values, in the arch's default schedule, by what it declares."""
-    schedule = _BESIDE_TRANSPOSE_READS if "transpose_read_16" in arch.roles else _ELSEWHERE
+    """Return the spec for widths of keys and of values, in the arch's default schedule."""
     key, value = widths
-    return AttentionDenseSpec(head_size=key, head_size_v=value, dtype=dtype, capped=capped, **schedule)
+    schedule = schedule_for(arch, capped=capped)
+    return AttentionDenseSpec(head_size=key, head_size_v=value, dtype=dtype, capped=capped, **attrs.asdict(schedule))
 
 
 def dense_specs(arch: Arch, flavor: str) -> Iterator[Spec]:

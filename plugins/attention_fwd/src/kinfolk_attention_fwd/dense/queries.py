@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from kinfolk.tile.attention.values import Values
+    from kinfolk.tile.transposed import ColumnOrder
     from kinfolk_attention_fwd.dense.kernel import Arguments
     from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
 
@@ -88,7 +89,7 @@ class Queries:
     def store(self, values: Values, output: Many[Value], inverse: Value, lse: Value) -> None:
         """Write the rows of `out` and `lse` of the queries that exist."""
         view, row = self._rows(self.arguments.out, self.spec.head_size_v)
-        first, order = values.columns_of_result()
+        first, order = self._columns(values)
         index = lane_index(self._places) * row + self.head * self.spec.head_size_v + lane_index(first)
         store_columns(view, index, order, self.frame.element, output, inverse)
 
@@ -97,6 +98,13 @@ class Queries:
             return ()
 
         control.if_else(lanes.lane_id() < self.spec.atom, write)
+
+    def _columns(self, values: Values) -> ColumnOrder:
+        """Return the columns of the result that a value has: of a last fragment that is wider, not all."""
+        first, order = values.columns_of_result()
+        exist = {offset: (first + offset) < self.spec.head_size_v for offset, _, _ in order}
+        assert all((each == each[0]).all() for each in exist.values())
+        return first, tuple(each for each in order if exist[each[0]][0])
 
     def _rows(self, tensor: Value, width: int) -> tuple[Value, Value]:
         """Return the wave's rows [queries, heads, width] of a tensor, and how many elements a query has."""

@@ -11,7 +11,8 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import lanes
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
-from kinfolk.tile.attention.values import STAGED, Values
+from kinfolk.tile.attention.rows import STAGED
+from kinfolk.tile.attention.values import Values
 from kinfolk.tile.paging import Page, PageTable
 from kinfolk.tile.slots import Slots
 from kinfolk.tile.staging import Staging
