@@ -6,6 +6,7 @@ import pytest
 from mla_requests import asking, scenario_of
 
 from kinfolk.check import is_poison
+from kinfolk_mla.prefill.scenarios import prefill_scenarios
 from kinfolk_mla.reference import decode_reference
 from kinfolk_mla.scenarios import LONG_SEQUENCES, decode_scenarios, fitted_lengths
 
@@ -180,3 +181,16 @@ def test_a_large_batch_stays_cheap():
 @pytest.mark.parametrize("other", [{"absorbed_query": False}])
 def test_requests_of_other_kernels_have_none(other):
     assert decode_scenarios(attrs.evolve(request(), **other)) == ()
+
+
+@pytest.mark.parametrize(
+    ("heads", "tokens", "sampled"),
+    [(128, 1024, 128), (129, 1024, 128), (64, 512, 64), (64, 2048, 32), (64, 8192, 2), (1, 16384, 1), (2, 16384, 1)],
+)
+def test_a_long_prompt_is_looked_at_whole_of_a_sample_of_its_heads(heads, tokens, sampled):
+    """All queries and keys are there, 2^27 pairs at most over the heads; where heads are fewer it says so."""
+    size = {"total_q": tokens, "max_seqlen_q": tokens, "absorbed_query": False, "candidate": "mla.prefill"}
+    asked = asking(num_heads=heads, num_seqs=1, max_seqlen_k=tokens)(**size)
+    [whole] = [each for each in prefill_scenarios(asked) if each.name == "whole"]
+    assert (whole.request.num_heads, whole.request.total_q, whole.request.max_seqlen_k) == (sampled, tokens, tokens)
+    assert (f"{sampled} of its {heads} heads" in whole.about) is (sampled < heads)

@@ -34,6 +34,10 @@ LONG: Final = 330
 """Keys of which some tiles need no mask, whatever the queries, as far as these are few."""
 FEW_HEADS: Final = 1
 """How many heads have the scenarios that are not about where heads lie, the one thing in which heads differ."""
+MOST_PAIRS: Final = 2**27
+"""Pairs of a query and a key that `whole` has over all of its heads, unless one alone has more: minutes of one core.
+128 heads have 1024 queries and keys, 2 have 8192; heads differ in where they lie alone, which shorter prompts show.
+"""
 WAVE_HEADS: Final = 16
 """Heads of which one token fills the rows of a wave of latent attention."""
 
@@ -76,7 +80,7 @@ def prefill_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
     ragged = ((0, 20), (MANY, 33), (1, 32), (5, 0), (30, 17), (33, 65), (20, 290))
     named = ((MANY, LONG), (17, 80))
     return (
-        _scenario(request, "whole", "one sequence, as long as may be", ((MANY, MANY),), heads=MANY),
+        _scenario(request, "whole", _about_whole(request), ((MANY, MANY),), heads=whole_heads(request)),
         _scenario(request, "ragged", "prefixes, one query, none, no keys, fewer keys than queries", ragged),
         _scenario(request, "empty", "no sequence has keys", ((MANY, 0), (2, 0))),
         _scenario(
@@ -100,6 +104,22 @@ def prefill_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
         ),
         *_at_the_limits_of_addresses(request),
     )
+
+
+def whole_heads(request: MlaRequest) -> int:
+    """Return how many of the heads `whole` has: as many as `MOST_PAIRS` allows, or as few as other scenarios; over
+    latent rows, where the number of heads may select the kernel, all or as few.
+    """
+    allowed, few = MOST_PAIRS // max(request.max_seqlen_q * request.max_seqlen_k, 1), few_heads(request)
+    if allowed >= request.num_heads:
+        return request.num_heads
+    return few if is_over_latent_rows(request.candidate) else max(few, allowed)
+
+
+def _about_whole(request: MlaRequest) -> str:
+    heads = whole_heads(request)
+    some = "" if heads == request.num_heads else f", {heads} of its {request.num_heads} heads"
+    return f"one sequence, as long as may be{some}"
 
 
 def few_heads(request: MlaRequest) -> int:
