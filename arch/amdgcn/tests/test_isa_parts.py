@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from by_words import LANE, step_of, vop1, waves
+from by_words import LANE, ds, step_of, vop1, waves
 
 from kinfolk_amdgcn.isa.fault import Stop
 from kinfolk_amdgcn.isa.waves import EXEC, VCC
@@ -99,3 +99,54 @@ def test_a_product_of_a_half_and_a_whole_is_added_in_f32() -> None:
     words = 0b110100111 << 23 | 32 << 16 | 0b010 << 11 | 4, 257 | 258 << 9 | 259 << 18 | 0b10 << 27 | 0b100 << 29
     step_of(*words).run(w)
     assert (w.f[4] == 3.0 * 2.5 - 0.25).all()
+
+
+@pytest.mark.parametrize(("opcode", "bits", "size"), [(224, 4, 8), (225, 6, 12)])
+def test_a_transposing_read_of_small_elements_gives_a_lane_one_column(opcode: int, bits: int, size: int) -> None:
+    """16 lanes hold a row each of 16 elements: lane l gets element l of each, the first lowest."""
+    w = waves()
+    generator = np.random.default_rng(1)
+    tile = generator.integers(0, 1 << bits, (64, 16))
+    for row in range(64):
+        held = sum(int(each) << bits * place for place, each in enumerate(tile[row]))
+        w.batch.local.bytes[size * row : size * (row + 1)] = list(held.to_bytes(size, "little"))
+    w.batch.local.written[:] = True
+    w.v[1, 0] = LANE * size
+    step_of(*ds(opcode, address=1, target=2)).run(w)
+    for lane in range(64):
+        held = sum(int(w.v[2 + part, 0, lane]) << 32 * part for part in range(size // 4))
+        found = [held >> bits * place & (1 << bits) - 1 for place in range(16)]
+        assert found == tile[lane // 16 * 16 : lane // 16 * 16 + 16, lane % 16].tolist()
+
+
+def vop3(opcode: int, target: int, *sources: int, halves: int = 0) -> tuple[int, int]:
+    words = sum((256 + source) << 9 * number for number, source in enumerate(sources))
+    return 0b110100 << 26 | opcode << 16 | halves << 11 | target, words
+
+
+@pytest.mark.parametrize(
+    ("opcode", "halves", "held", "expected"),
+    [
+        (569, 1, 0x40_38_00_00, [1.0 * 4, 2.0 * 4]),
+        (570, 0, 0x00_00_40_3C, [1.0 * 4, 2.0 * 4]),
+        (571, 3, 0x40_00_00_00, [2.0 * 4]),
+        (575, 2, 0x00_72_00_00, [1.0 * 4, 6.0 * 4]),
+    ],
+)
+def test_small_floats_are_widened_and_scaled(opcode: int, halves: int, held: int, expected: list[float]) -> None:
+    """0x38 is 1 with 3 bits of fraction, 0x3C with 2; of 4 bits 2 is 1 and 7 is 6. A scale of 7.0 is one of 4."""
+    w = waves()
+    w.v[1], w.f[2] = held, 7.0
+    step_of(*vop3(opcode, 4, 1, 2, halves=halves), float8="ocp").run(w)
+    assert [float(w.f[4 + number, 0, 5]) for number in range(len(expected))] == expected
+
+
+def test_a_widened_half_leaves_the_other_and_two_fill_a_register() -> None:
+    """v_cvt_scalef32_f16_fp8 to the upper half, v_cvt_scalef32_pk_bf16_fp4 of the first byte."""
+    w = waves()
+    w.v[1], w.f[2], w.v[4] = 0x38, 0.5, 0x1234
+    step_of(*vop3(586, 4, 1, 2, halves=8), float8="ocp").run(w)
+    assert (w.v[4] == 0x3800_1234).all()
+    w.v[1] = 0x72
+    step_of(*vop3(593, 5, 1, 2), float8="ocp").run(w)
+    assert (w.v[5] == 0x4040_3F00).all()

@@ -48,6 +48,8 @@ def _declare_all() -> None:
             add(
                 f"ds_read_{name}_d16{suffix}", opcode, action=_read_part, size=size, signed=signed, half=True, high=high
             )
+    add("ds_read_b64_tr_b4", 224, action=_read_transposed_bits, size=8, bits=4)
+    add("ds_read_b96_tr_b6", 225, action=_read_transposed_bits, size=12, bits=6)
     add("ds_read_b64_tr_b8", 226, action=_read_transposed, size=8, bits=8)
     add("ds_read_b64_tr_b16", 227, action=_read_transposed, size=8, bits=16)
     add("ds_permute_b32", 62, action=_push, size=4)
@@ -228,6 +230,32 @@ def _read_transposed(given: Given) -> Step:
         w.load(w.local_loads, Outstanding(rows_mask(row, 2), reads=units))
 
     return unit_step(given, run, rows_mask(address), rows_mask(row, 2))
+
+
+def _read_transposed_bits(given: Given) -> Step:
+    """Each row of 16 lanes reads 16 elements of 4 or 6 bits a lane, and lane l gets element l of each lane."""
+    bits, size = given.declared.facts["bits"], given.declared.facts["size"]
+    [offset], address = local_offsets(given), _address(given)
+    width = size // 4
+    row = local_row(given, "vdst", width)
+    registers = rows_mask(row, width)
+
+    def run(w: Waves) -> None:
+        if not w.all_live:
+            raise Stop("unsupported", "transposes between lanes that are not all live, which is not modelled")
+        local = w.batch.local
+        places, units = local.reached(w, address, offset, size, 4)
+        local.check_read(w, units)
+        local.mark_read(w, units)
+        held = local.bytes[places[..., None] + np.arange(size)]
+        spread = np.unpackbits(held, axis=-1, bitorder="little").reshape(w.count, LANES // ROW, ROW, ROW, bits)
+        moved = np.ascontiguousarray(spread.transpose(0, 1, 3, 2, 4)).reshape(w.count, LANES, -1)
+        data = np.packbits(moved, axis=-1, bitorder="little").view(np.uint32)
+        for number in range(width):
+            w.v[row + number] = data[..., number]
+        w.load(w.local_loads, Outstanding(registers, reads=units))
+
+    return unit_step(given, run, rows_mask(address), registers)
 
 
 def _permute(given: Given) -> Step:

@@ -34,6 +34,7 @@ from kinfolk_amdgcn.isa.mode_steps import MODES
 from kinfolk_amdgcn.isa.operands import RegisterFile
 from kinfolk_amdgcn.isa.scalar_alu import SCALAR
 from kinfolk_amdgcn.isa.scalar_steps import scalar_step
+from kinfolk_amdgcn.isa.scaled_conversions import SCALED
 from kinfolk_amdgcn.isa.special_steps import SPECIAL, special_step
 from kinfolk_amdgcn.isa.step import Given, Step
 from kinfolk_amdgcn.isa.vector_alu import VECTOR
@@ -42,7 +43,20 @@ from kinfolk_amdgcn.isa.waves import Waves
 
 _ADDING: Final = (division, doubles, floats, half_floats, halves, integers, conditions, local_atomics, scalar_bits)
 """What adds to the tables of other modules by being imported."""
-TABLES: Final[tuple[Table, ...]] = (VECTOR, SCALAR, SPECIAL, MATRIX, BLOCKS, LOCAL, MEMORY, CACHE, MODES, FLOW, CODE)
+TABLES: Final[tuple[Table, ...]] = (
+    VECTOR,
+    SCALAR,
+    SPECIAL,
+    SCALED,
+    MATRIX,
+    BLOCKS,
+    LOCAL,
+    MEMORY,
+    CACHE,
+    MODES,
+    FLOW,
+    CODE,
+)
 _STEPS: Final[dict[str, Callable[[Given], Step]]] = {
     "lane": vector_step,
     "scalar": scalar_step,
