@@ -159,7 +159,10 @@ def test_neither_contract_serves_the_others_requests(absorbed: bool) -> None:
     """A pin cannot make it so, and the refusal says which field is the cause."""
     decode = {"absorbed_query": True, "max_seqlen_q": 1, "total_q": 2}
     request = attrs.evolve(REQUEST, num_heads=16, candidate=None, **(decode if absorbed else {}))
-    own, others = ["mla.decode"], ["mla.prefill", "mla.absorbed.decode", "mla.absorbed.pipelined"]
+    own, others = (
+        ["mla.decode"],
+        ["mla.prefill", *(f"mla.absorbed.{each}" for each in ("pipelined", "grouped", "decode"))],
+    )
     own, others = (own, others) if absorbed else (others, own)
     assert dispatch(request, "gfx942").candidate in own
     for other in others:

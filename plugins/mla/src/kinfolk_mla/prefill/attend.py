@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -18,9 +18,11 @@ from kinfolk.tile.layout import lanes_sharing, per_lane
 from kinfolk.tile.softmax import OnlineSoftmax
 from kinfolk_mla.prefill.batch import Sequence
 from kinfolk_mla.prefill.geometry import Geometry
+from kinfolk_mla.prefill.paged import PagedTiles
 from kinfolk_mla.prefill.queries import Queries
-from kinfolk_mla.prefill.scores import SeenKeys
-from kinfolk_mla.prefill.tiles import Tiles
+from kinfolk_mla.prefill.rows import RowTiles
+from kinfolk_mla.prefill.spec import MlaGatheredPrefillSpec
+from kinfolk_mla.prefill.tiles import PagedKeys, RowKeys, Tiles
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -32,9 +34,12 @@ def emit_prefill(spec: MlaPrefillSpec, arch: Arch) -> Kernel:
     geometry = Geometry.of(spec, arch)
 
     def body(*parameters: Value) -> None:
-        arguments = Arguments(*parameters)
+        given = dict(zip([each.name for each in spec.parameters()], parameters, strict=True))
+        kind = RowKeys if isinstance(spec, MlaGatheredPrefillSpec) else PagedKeys
+        keys = kind(**{each.name: given.pop(each.name) for each in attrs.fields(kind)})
+        arguments = Arguments(**given)
         queries = Queries.of(spec, arguments, Sequence.of(arguments, geometry))
-        attention = Attention.of(spec, arguments, queries)
+        attention = Attention.of(spec, arguments, keys, queries)
 
         def attend() -> tuple[()]:
             attention.run()
@@ -50,22 +55,17 @@ def emit_prefill(spec: MlaPrefillSpec, arch: Arch) -> Kernel:
 
 @attrs.frozen(eq=False)
 class Arguments:
-    """The kernel's parameters as values, in declared order."""
+    """The kernel's parameters as values, but for those of rotated rows."""
 
     q: Value
     expanded: Value
-    k_rope: Value
     cu_seqlens_q: Value
     cu_seqlens_k: Value
-    block_table: Value
     status: Value
     out: Value
     lse: Value
     scale: Value
     k_scale: Value
-    block_table_stride: Value
-    num_pages: Value
-    page_shift: Value
     total_q: Value
     max_seqlen_k: Value
     first_head: Value
@@ -82,18 +82,18 @@ class Attention:
     spec: MlaPrefillSpec
     arguments: Arguments
     queries: Queries
-    tiles: Tiles
+    tiles: Tiles[Any, Any]
     values: Values
     scores: TileScores
     softmax: OnlineSoftmax
 
     @classmethod
-    def of(cls, spec: MlaPrefillSpec, arguments: Arguments, queries: Queries) -> Attention:
+    def of(cls, spec: MlaPrefillSpec, arguments: Arguments, given: PagedKeys | RowKeys, queries: Queries) -> Attention:
         """Reserve workgroup memory and lay both products out."""
         geometry = queries.sequence.geometry
         steps = key_steps(geometry, spec.tile_keys)
         values = values_of(geometry, steps, tile_keys=spec.tile_keys, columns=spec.head_width, slots=spec.value_slots)
-        tiles = Tiles.of(spec, arguments, queries.sequence, values)
+        tiles = _tiles(spec, given, queries.sequence, values)
         masks = lanes_sharing(per_lane(geometry.atom.shape.c.columns, "the query of a score"))
         softmax = OnlineSoftmax.of(arguments.scale, masks, unit=arguments.k_scale)
         scores = TileScores.of(spec, geometry, softmax, tiles.keys, spec.key_width)
@@ -102,7 +102,7 @@ class Attention:
     def run(self) -> None:
         """Walk the tiles that a query of the workgroup sees, store the rows."""
         query = self.queries.load(self.scores.contraction)
-        mask = SeenKeys(self.spec, self.tiles, self.scores, self.queries.seen_by_lane())
+        mask = self.tiles.mask(self.scores, self.queries.seen_by_lane())
         count = self._tiles(self.queries.seen_by_workgroup() + (self.spec.tile_keys - 1))
         rounds = ScoresAhead(self.spec, self.tiles, self.values, self.scores, self.softmax, mask, query)
         last = rounds.walked(self._whole(), count)
@@ -121,3 +121,10 @@ class Attention:
         at.
         """
         return lanes.uniform(memory.load(self.arguments.status)).eq(0)
+
+
+def _tiles(spec: MlaPrefillSpec, given: PagedKeys | RowKeys, sequence: Sequence, values: Values) -> Tiles[Any, Any]:
+    if isinstance(given, PagedKeys):
+        return PagedTiles.found(spec, given, sequence, values)
+    assert isinstance(spec, MlaGatheredPrefillSpec)
+    return RowTiles.found(spec, given, sequence, values)

@@ -15,23 +15,28 @@ from kinfolk_mla.decode.sequence import keys_between, offsets_of, wide
 from kinfolk_mla.prefill.geometry import Geometry
 
 
-class Shared(Protocol):
-    """The parameters that both kernels have."""
+class Paged(Protocol):
+    """The parameters of a kernel that reads pages."""
 
     @property
-    def cu_seqlens_q(self) -> Value: ...
-    @property
-    def cu_seqlens_k(self) -> Value: ...
-    @property
     def block_table(self) -> Value: ...
-    @property
-    def expanded(self) -> Value: ...
     @property
     def block_table_stride(self) -> Value: ...
     @property
     def num_pages(self) -> Value: ...
     @property
     def page_shift(self) -> Value: ...
+
+
+class Shared(Protocol):
+    """The parameters that all kernels have."""
+
+    @property
+    def cu_seqlens_q(self) -> Value: ...
+    @property
+    def cu_seqlens_k(self) -> Value: ...
+    @property
+    def expanded(self) -> Value: ...
     @property
     def total_q(self) -> Value: ...
     @property
@@ -81,17 +86,32 @@ class Sequence:
         """The number of the head."""
         return self.shared.first_head + self.place
 
-    def pages(self) -> PageTable:
+    def pages(self, paged: Paged) -> PageTable:
         """Return the page table, in parts of pages."""
         return PageTable.of_sequence(
-            self.shared.block_table,
-            self.shared.block_table_stride,
+            paged.block_table,
+            paged.block_table_stride,
             self.number,
             length=self.length,
             page_size=self.geometry.spec.part,
-            num_pages=self.shared.num_pages,
-            parts=Parts(self.shared.page_shift),
+            num_pages=paged.num_pages,
+            parts=Parts(paged.page_shift),
         )
+
+    def shared_rows(self, tensor: Value, width: int, first_key: Value, count: int) -> Value:
+        """Return the rows of up to `count` keys from `first_key` on, those that exist, of a tensor [sequences,
+        max_seqlen_k, width] that all heads share.
+        """
+        row = wide(self.number) * wide(self.shared.max_seqlen_k) + wide(first_key)
+        left = bounded(self.length - first_key, count)
+        return memory.bound(memory.offset(tensor, row * width), left * width)
+
+    def words(self, present: Value, word_keys: int, keys: Value) -> Value:
+        """Return the words of `present` [sequences, words] that say of the sequence's first `keys` keys whether they
+        are there, `word_keys` a word.
+        """
+        row = wide(self.number) * wide((self.shared.max_seqlen_k + (word_keys - 1)) // word_keys)
+        return memory.bound(memory.offset(present, row), (keys + (word_keys - 1)) // word_keys)
 
     def rows(self, half: Value | int, first_key: Value, count: int) -> Value:
         """Return the expanded rows of up to `count` keys from `first_key` on, those that exist: of half 0 keys, of half

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import attrs
 
@@ -20,6 +21,7 @@ from kinfolk.tile.state import branch, loop
 from kinfolk.tile.widen import widened
 from kinfolk_mla.prefill.batch import Sequence
 from kinfolk_mla.prefill.geometry import Geometry
+from kinfolk_mla.prefill.spec import MlaGatheredExpandSpec
 from kinfolk_mla.prefill.weights import LatentProduct, Weights
 
 if TYPE_CHECKING:
@@ -29,13 +31,18 @@ if TYPE_CHECKING:
 
 def emit_expand(spec: MlaExpandSpec, arch: Arch) -> Kernel:
     """Build the kernel of `spec`: a workgroup for a head, a block of keys and a sequence."""
+    from kinfolk_mla.prefill.gathered import GatheredExpansion
+
     geometry = Geometry.of(spec, arch)
+    kind = GatheredExpansion if isinstance(spec, MlaGatheredExpandSpec) else Expansion
 
     def body(*parameters: Value) -> None:
-        arguments = Arguments(*parameters)
+        given = dict(zip([each.name for each in spec.parameters()], parameters, strict=True))
+        gathered = {each.name: given.pop(each.name) for each in spec.gathered_parameters()}
+        arguments = Arguments(**given)
         sequence = Sequence.of(arguments, geometry)
         first = lanes.block_id(axis=1, below=spec.most_blocks) * spec.block
-        expansion = Expansion.of(spec, arguments, sequence, first)
+        expansion = kind.of(spec, arguments, sequence, first, gathered)
 
         def expand() -> tuple[()]:
             expansion.run()
@@ -71,31 +78,47 @@ class Arguments:
 
 @attrs.frozen(eq=False)
 class Expansion:
-    """The keys of a workgroup, of which `first_key` is the wave's first, and the product that they enter."""
+    """The keys of a workgroup, of which `first_key` is the wave's first, and the product that they enter.
+
+    `gathered` are the parameters of the kernel that finds rows one by one.
+    """
 
     spec: MlaExpandSpec
     arguments: Arguments
     sequence: Sequence
     first_key: Value
     product: LatentProduct
+    gathered: Mapping[str, Value]
 
     @classmethod
-    def of(cls, spec: MlaExpandSpec, arguments: Arguments, sequence: Sequence, first: Value) -> Expansion:
+    def of(
+        cls,
+        spec: MlaExpandSpec,
+        arguments: Arguments,
+        sequence: Sequence,
+        first: Value,
+        gathered: Mapping[str, Value],
+    ) -> Self:
         """Reserve workgroup memory for two tiles of weights, and lay out the product."""
         product = LatentProduct.of(Weights.of(spec, sequence.geometry, arguments.w_ukv, sequence.head))
-        return cls(spec, arguments, sequence, first + lanes.wave_id() * spec.atom, product)
+        return cls(spec, arguments, sequence, first + lanes.wave_id() * spec.atom, product, gathered)
 
     def run(self) -> None:
         """Load the latent rows, count the pages that are not there, form keys and values."""
-        pages = self._pages()
-        latent = self._latent(pages)
-        self._count(pages)
+        latent = self.latent()
         self.product.begin(constant(0, I32))
         loop(0, 2, (), lambda half, _: self._half(half, latent))
 
+    def latent(self) -> list[Value]:
+        """Return this lane's part of one key's latent row; of keys that are not there it is 0."""
+        pages = self._pages()
+        latent = self._latent(pages)
+        self._count(pages)
+        return latent
+
     def _pages(self) -> list[Page]:
         """Return the parts of pages of the wave's keys."""
-        table, first = self.sequence.pages(), self.first_key // self.spec.part
+        table, first = self.sequence.pages(self.arguments), self.first_key // self.spec.part
         parts = [first + part if part else first for part in range(self.sequence.geometry.parts)]
         found = [table.lookup(part) for part in parts]
         return [table.resolve(identifier, part) for identifier, part in zip(found, parts, strict=True)]
@@ -115,7 +138,7 @@ class Expansion:
 
     def _count(self, pages: Many[Page]) -> None:
         """Add the slots that name no page to the status word: once, for the first head."""
-        table, first = self.sequence.pages(), self.first_key // self.spec.part
+        table, first = self.sequence.pages(self.arguments), self.first_key // self.spec.part
         refused = constant(0, I32)
         for part, page in enumerate(pages):
             place = first + part if part else first

@@ -10,7 +10,7 @@ from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, ne, no
 from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
-from kinfolk_mla.cache import widened_cache, widened_spec
+from kinfolk_mla.cache import plain_spec, widened_cache, widened_spec
 from kinfolk_mla.decode.limits import (
     ATOM_TYPES,
     DTYPE,
@@ -19,11 +19,19 @@ from kinfolk_mla.decode.limits import (
     MAX_I32,
     PAGE_SIZES,
     ROPE_WIDTH,
+    SMALL_PAGES,
     paired,
     single,
     with_atoms,
 )
-from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec, MlaProjectedSpec, MlaWeightsSpec
+from kinfolk_mla.prefill.spec import (
+    MlaExpandSpec,
+    MlaGatheredExpandSpec,
+    MlaGatheredPrefillSpec,
+    MlaPrefillSpec,
+    MlaProjectedSpec,
+    MlaWeightsSpec,
+)
 
 HEAD_WIDTH: Final = 128
 DEPTHS: Final = (8, 16)
@@ -75,9 +83,9 @@ CAPABILITY: Final = (
         "mla.prefill.page_size",
         "not_implemented",
         "page_size",
-        field("page_size").one_of(PAGE_SIZES),
-        because="keys are read in parts of pages",
-        remedy=f"Re-page the cache to {listing(PAGE_SIZES)} keys a page.",
+        field("page_size").one_of((*SMALL_PAGES, *PAGE_SIZES)),
+        because="keys are read one by one, or in parts of pages",
+        remedy=f"Re-page the cache to {listing((*SMALL_PAGES, *PAGE_SIZES))} keys a page.",
     ),
     Limit(
         "mla.prefill.dtype",
@@ -177,20 +185,25 @@ def weights_limits(code: str) -> tuple[Limit, ...]:
     )
 
 
-SPEC_LIMITS: Final[Mapping[type[MlaProjectedSpec], tuple[Limit, ...]]] = {
-    MlaExpandSpec: (*weights_limits("mla.prefill"), widened_spec("mla.prefill")),
-    MlaPrefillSpec: (
-        *_shared("mla.prefill"),
-        widened_spec("mla.prefill"),
-        single("mla.prefill", "rope_width", ROPE_WIDTH),
-        _workgroup_memory(
-            "mla.prefill",
-            "key_slots",
-            (field("head_width") + field("rope_width") + _PADDING) * field("tile_keys") * field("key_slots")
-            + field("head_width") * (field("tile_keys") + _PADDING) * MlaPrefillSpec.value_slots,
-            MlaPrefillSpec.workgroups_per_cu,
-        ),
+_EXPAND: Final = (*weights_limits("mla.prefill"), widened_spec("mla.prefill"))
+_ROPE_WIDTH: Final = single("mla.prefill", "rope_width", ROPE_WIDTH)
+_ATTEND: Final = (
+    *_shared("mla.prefill"),
+    _ROPE_WIDTH,
+    _workgroup_memory(
+        "mla.prefill",
+        "key_slots",
+        (field("head_width") + field("rope_width") + _PADDING) * field("tile_keys") * field("key_slots")
+        + field("head_width") * (field("tile_keys") + _PADDING) * MlaPrefillSpec.value_slots,
+        MlaPrefillSpec.workgroups_per_cu,
     ),
+)
+
+SPEC_LIMITS: Final[Mapping[type[MlaProjectedSpec], tuple[Limit, ...]]] = {
+    MlaExpandSpec: _EXPAND,
+    MlaGatheredExpandSpec: (*_EXPAND, _ROPE_WIDTH),
+    MlaPrefillSpec: (*_ATTEND, widened_spec("mla.prefill")),
+    MlaGatheredPrefillSpec: (*_ATTEND, plain_spec("mla.prefill")),
 }
 """What a spec must meet on an arch, by its class."""
 

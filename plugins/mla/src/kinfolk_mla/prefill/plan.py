@@ -4,7 +4,7 @@ turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -15,12 +15,17 @@ from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk.remark import Remark
 from kinfolk_mla.cache import cache_types
 from kinfolk_mla.decode.candidate import NARROW_NOTE
-from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, ROPE_WIDTH
+from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, ROPE_WIDTH, SMALL_PAGES
 from kinfolk_mla.decode.plan import CONTENTS, OUTPUTS, page_shift, with_cache
 from kinfolk_mla.prefill.bindings import PROJECTED, WIDTH
 from kinfolk_mla.prefill.limits import CAPABILITY, HEAD_WIDTH
 from kinfolk_mla.prefill.preference import BY_THE_FASTEST, over_latent_rows
-from kinfolk_mla.prefill.spec import MlaExpandSpec, MlaPrefillSpec
+from kinfolk_mla.prefill.spec import (
+    MlaExpandSpec,
+    MlaGatheredExpandSpec,
+    MlaGatheredPrefillSpec,
+    MlaPrefillSpec,
+)
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -43,6 +48,12 @@ def expand_spec(kv_dtype: str = DTYPE) -> MlaExpandSpec:
         weight_rows=64,
         read_ahead=4,
     )
+
+
+def gathered_expand_spec(kv_dtype: str = DTYPE) -> MlaGatheredExpandSpec:
+    """Return the spec of the kernel that forms them out of small pages."""
+    plain = attrs.asdict(expand_spec(kv_dtype))
+    return MlaGatheredExpandSpec(**plain, rope_width=ROPE_WIDTH)
 
 
 @attrs.frozen(kw_only=True)
@@ -97,6 +108,11 @@ def prefill_spec(schedule: Schedule = SCHEDULES[-1][1], kv_dtype: str = DTYPE) -
     )
 
 
+def gathered_prefill_spec(schedule: Schedule = SCHEDULES[-1][1]) -> MlaGatheredPrefillSpec:
+    """Return the spec of a schedule over what is left of small pages."""
+    return MlaGatheredPrefillSpec(**attrs.asdict(prefill_spec(schedule)))
+
+
 def schedule_for(arch: Arch) -> Schedule:
     """Return the default schedule on an arch, by what it declares."""
     return next(schedule for role, schedule in SCHEDULES if role is None or role in arch.roles)
@@ -107,6 +123,8 @@ def prefill_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
     for cache in cache_types(arch, DTYPE):
         yield expand_spec(cache)
         yield prefill_spec(schedule_for(arch), cache)
+        yield gathered_expand_spec(cache)
+    yield gathered_prefill_spec(schedule_for(arch))
 
 
 _HEAD_BYTES: Final = field("num_seqs") * field("max_seqlen_k") * (2 * HEAD_WIDTH * 2)
@@ -127,13 +145,16 @@ GROUP_HEADS: Final = ceil_div(field("num_heads"), GROUP_COUNT)
 
 def prefill_plan(request: MlaRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: for each group of heads, expansion and then attention."""
-    cache = request.kv_dtype
-    expand, attend = expand_spec(cache), prefill_spec(schedule_for(arch), cache)
+    cache, schedule = request.kv_dtype, schedule_for(arch)
+    if gathers := request.page_size in SMALL_PAGES:
+        expand, attend = gathered_expand_spec(cache), gathered_prefill_spec(schedule)
+    else:
+        expand, attend = expand_spec(cache), prefill_spec(schedule, cache)
     launches = (launch for number in range(GROUPS[-1]) for launch in _group(number, expand, attend, arch.wave_size))
     return Plan(
         request=request,
         launches=tuple(launches),
-        bindings=with_cache(_BINDINGS, cache),
+        bindings=with_cache((*_BINDINGS, *_OF_ROWS) if gathers else _BINDINGS, cache),
         outputs=OUTPUTS,
         contents=CONTENTS,
         remarks=REMARKS,
@@ -153,44 +174,46 @@ def _group(number: int, expand: MlaExpandSpec, attend: MlaPrefillSpec, wave_size
     """Return the launches of a group of heads; nothing is launched for one past the last."""
     first = GROUP_HEADS * number
     heads = maximum(minimum(GROUP_HEADS, field("num_heads") - first), 0)
-    shared = (
-        Argument("block_table_stride", "i32", stride("block_table", 0)),
-        Argument("num_pages", "i32", field("num_pages")),
-        Argument("page_shift", "i32", page_shift(expand.part)),
-        Argument("total_q", "i32", field("total_q")),
-        Argument("max_seqlen_k", "i32", field("max_seqlen_k")),
-        Argument("first_head", "i32", minimum(first, field("num_heads"))),
-        Argument("group_heads", "i32", GROUP_HEADS),
-    )
     query_blocks = ceil_div(field("max_seqlen_q"), MlaPrefillSpec.block)
+    numbers = {
+        "block_table_stride": stride("block_table", 0),
+        "num_pages": field("num_pages"),
+        "page_shift": page_shift(expand.part),
+        "total_q": field("total_q"),
+        "max_seqlen_k": field("max_seqlen_k"),
+        "first_head": minimum(first, field("num_heads")),
+        "group_heads": GROUP_HEADS,
+        "num_heads": field("num_heads"),
+        "causal": select(field("causal"), 1, 0),
+        "query_blocks": query_blocks,
+    }
     return (
         Launch(
             spec=expand,
             grid=(heads, ceil_div(field("max_seqlen_k"), MlaExpandSpec.block), field("num_seqs")),
             block=expand.waves * wave_size,
-            arguments=(*_pointers(expand), *shared),
+            arguments=_arguments(expand, numbers),
             condition=heads > 0,
         ),
         Launch(
             spec=attend,
             grid=(heads, query_blocks, field("num_seqs")),
             block=attend.waves * wave_size,
-            arguments=(
-                *_pointers(attend),
-                Argument("scale", "f32", FloatField("scale")),
-                Argument("k_scale", "f32", FloatField("k_scale")),
-                *shared,
-                Argument("num_heads", "i32", field("num_heads")),
-                Argument("causal", "i32", select(field("causal"), 1, 0)),
-                Argument("query_blocks", "i32", query_blocks),
-            ),
+            arguments=_arguments(attend, numbers),
             condition=heads > 0,
         ),
     )
 
 
-def _pointers(spec: Spec) -> tuple[Argument, ...]:
-    return tuple(Argument(each.name, "pointer", each.name) for each in spec.parameters() if each.is_pointer)
+def _arguments(spec: Spec, numbers: Mapping[str, Expr]) -> tuple[Argument, ...]:
+    """Return what is passed: bindings and floats of their own names, and numbers."""
+
+    def argument(name: str, is_pointer: bool) -> Argument:
+        if is_pointer:
+            return Argument(name, "pointer", name)
+        return Argument(name, "i32", numbers[name]) if name in numbers else Argument(name, "f32", FloatField(name))
+
+    return tuple(argument(each.name, each.is_pointer) for each in spec.parameters())
 
 
 _BINDINGS: Final = (
@@ -209,6 +232,38 @@ _BINDINGS: Final = (
         alignment=16,
         access="readwrite",
         means="keys without their rotated part, then values, of each sequence and head of a group",
+    ),
+)
+
+
+def _of_rows(name: str, dtype: str, alignment: int, width: Axis, last: tuple[Axis, ...], means: str) -> Binding:
+    return Binding(
+        name=name,
+        role="workspace",
+        dtype=dtype,
+        shape=(Axis(field("num_seqs")), width, *last),
+        alignment=alignment,
+        access="readwrite",
+        means=means,
+    )
+
+
+_OF_ROWS: Final = (
+    _of_rows(
+        "rotated",
+        DTYPE,
+        16,
+        Axis(field("max_seqlen_k")),
+        (Axis(field("rope_dim")),),
+        "rotated parts of each sequence's keys, one after the other",
+    ),
+    _of_rows(
+        "present",
+        "i32",
+        4,
+        Axis(ceil_div(field("max_seqlen_k"), MlaGatheredPrefillSpec.word_keys), called="words"),
+        (),
+        "which of each sequence's keys are there, a bit a key",
     ),
 )
 

@@ -15,8 +15,8 @@ from kinfolk.tile.attention.scores import TileScores
 from kinfolk.tile.softmax import mask_scores
 
 if TYPE_CHECKING:
+    from kinfolk_mla.prefill.paged import PagedTiles
     from kinfolk_mla.prefill.spec import MlaPrefillSpec
-    from kinfolk_mla.prefill.tiles import Tiles
 
 
 @attrs.frozen(eq=False)
@@ -24,7 +24,7 @@ class SeenKeys:
     """That a lane's query sees the first `seen` keys of its sequence, but for those of pages that are not there."""
 
     spec: MlaPrefillSpec
-    tiles: Tiles
+    tiles: PagedTiles
     scores: TileScores
     seen: Value
 

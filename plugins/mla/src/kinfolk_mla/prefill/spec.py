@@ -53,10 +53,19 @@ class MlaProjectedSpec(Spec):
         The pages of a sequence are those of its row of the block table, rows `block_table_stride` apart; a page has
         2^`page_shift` parts. The workspace holds `group_heads` heads, the first of which is head `first_head`.
         """
+        return (*self.paged_parameters(), *self.counted_parameters())
+
+    def paged_parameters(self) -> tuple[Parameter, ...]:
+        """Return what a kernel takes that reads pages."""
         return (
             Parameter(name="block_table_stride", type=I32, minimum=0),
             Parameter(name="num_pages", type=I32, minimum=0),
             Parameter(name="page_shift", type=I32, minimum=0, maximum=self.most_shift),
+        )
+
+    def counted_parameters(self) -> tuple[Parameter, ...]:
+        """Return the counts of what there is, and which heads have the workspace."""
+        return (
             Parameter(name="total_q", type=I32, minimum=0),
             Parameter(name="max_seqlen_k", type=I32, minimum=0, maximum=self.most_keys),
             Parameter(name="first_head", type=I32, minimum=0, maximum=self.most_heads),
@@ -108,7 +117,40 @@ class MlaExpandSpec(MlaWeightsSpec):
             Parameter(name="block_table", type=ids, alignment=4),
             Parameter(name="status", type=ids, access="readwrite", alignment=4),
             Parameter(name="expanded", type=data, access="write", alignment=16),
+            *self.gathered_parameters(),
             *self.shared_parameters(),
+        )
+
+    def gathered_parameters(self) -> tuple[Parameter, ...]:
+        """Return what else is read and written, by rows of keys; nothing where attention reads pages itself."""
+        return ()
+
+
+@attrs.frozen(kw_only=True)
+class MlaGatheredExpandSpec(MlaExpandSpec):
+    """The same kernel for pages smaller than 16 keys, where each lane finds the row that it takes part of.
+
+    It leaves rotated parts and which keys are there in a workspace too, so that attention reads no page.
+    """
+
+    part: ClassVar[int] = 1
+    word_keys: ClassVar[int] = 32
+    """Keys that an i32 says of whether they are there: those of a wave."""
+
+    rope_width: int = attrs.field(validator=ExactInt(minimum=64, step=64))
+
+    def symbol(self) -> str:
+        """Return a short readable name; it is no key."""
+        return f"mla_expand_rows_{self.kv_dtype.lower()}_{self.digest()[:8]}"
+
+    def gathered_parameters(self) -> tuple[Parameter, ...]:
+        """Return the rotated parts of keys in the cache; where they go, `rotated` [sequences, max_seqlen_k, rope], 0
+        for those of a page outside the cache; and `present` [sequences, words], a bit a key from the lowest on.
+        """
+        return (
+            Parameter(name="k_rope", type=PointerType(SCALARS[self.kv_dtype]), alignment=16),
+            Parameter(name="rotated", type=PointerType(SCALARS[self.dtype]), access="write", alignment=16),
+            Parameter(name="present", type=PointerType(I32), access="write", alignment=4),
         )
 
 
@@ -169,17 +211,52 @@ class MlaPrefillSpec(MlaProjectedSpec):
         return (
             Parameter(name="q", type=data, alignment=16),
             Parameter(name="expanded", type=data, alignment=16),
-            Parameter(name="k_rope", type=PointerType(SCALARS[self.kv_dtype]), alignment=16),
+            *self.rotated_parameters(),
             Parameter(name="cu_seqlens_q", type=ids, alignment=4),
             Parameter(name="cu_seqlens_k", type=ids, alignment=4),
-            Parameter(name="block_table", type=ids, alignment=4),
+            *self.table_parameters(),
             Parameter(name="status", type=ids, alignment=4),
             Parameter(name="out", type=data, access="write", alignment=16),
             Parameter(name="lse", type=PointerType(F32), access="write", alignment=4),
             Parameter(name="scale", type=F32),
             Parameter(name="k_scale", type=F32),
-            *self.shared_parameters(),
+            *self.placed_parameters(),
             Parameter(name="num_heads", type=I32, minimum=1, maximum=self.most_heads),
             Parameter(name="causal", type=I32, minimum=0, maximum=1),
             Parameter(name="query_blocks", type=I32, minimum=0, maximum=self.most_blocks),
         )
+
+    def rotated_parameters(self) -> tuple[Parameter, ...]:
+        """Return where the rotated parts of keys are."""
+        return (Parameter(name="k_rope", type=PointerType(SCALARS[self.kv_dtype]), alignment=16),)
+
+    def table_parameters(self) -> tuple[Parameter, ...]:
+        """Return what says which keys there are."""
+        return (Parameter(name="block_table", type=PointerType(I32), alignment=4),)
+
+    def placed_parameters(self) -> tuple[Parameter, ...]:
+        """Return the counts, and those of pages."""
+        return self.shared_parameters()
+
+
+@attrs.frozen(kw_only=True)
+class MlaGatheredPrefillSpec(MlaPrefillSpec):
+    """The same kernel over what `MlaGatheredExpandSpec` leaves: of `dtype`, whatever the cache, and of no page."""
+
+    word_keys: ClassVar[int] = MlaGatheredExpandSpec.word_keys
+
+    def symbol(self) -> str:
+        """Return a short readable name; it is no key."""
+        return f"mla_prefill_rows_{self.dtype}_{self.digest()[:8]}"
+
+    def rotated_parameters(self) -> tuple[Parameter, ...]:
+        """Return where the rotated parts of keys are."""
+        return (Parameter(name="rotated", type=PointerType(SCALARS[self.dtype]), alignment=16),)
+
+    def table_parameters(self) -> tuple[Parameter, ...]:
+        """Return what says which keys there are."""
+        return (Parameter(name="present", type=PointerType(I32), alignment=4),)
+
+    def placed_parameters(self) -> tuple[Parameter, ...]:
+        """Return the counts."""
+        return self.counted_parameters()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from collections.abc import Sequence as Many
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import attrs
 
@@ -11,9 +13,10 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import lanes
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
+from kinfolk.tile.attention.ahead import Mask
 from kinfolk.tile.attention.rows import STAGED
+from kinfolk.tile.attention.scores import TileScores
 from kinfolk.tile.attention.values import Values
-from kinfolk.tile.paging import Page, PageTable
 from kinfolk.tile.slots import Slots
 from kinfolk.tile.staging import Staging
 from kinfolk.tile.timeline import Job
@@ -21,21 +24,44 @@ from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_mla.prefill.batch import Sequence
 
 if TYPE_CHECKING:
-    from kinfolk_mla.prefill.attend import Arguments
     from kinfolk_mla.prefill.spec import MlaPrefillSpec
 
 
+Rotated = TypeVar("Rotated")
+"""What the rotated rows of keys are found by."""
+Place = TypeVar("Place")
+"""As of `ScoresAhead`."""
+
+
 @attrs.frozen(eq=False)
-class Tiles:
+class PagedKeys:
+    """The parameters of rotated rows that lie in pages of the cache."""
+
+    k_rope: Value
+    block_table: Value
+    block_table_stride: Value
+    num_pages: Value
+    page_shift: Value
+
+
+@attrs.frozen(eq=False)
+class RowKeys:
+    """The parameters of rotated rows that lie one after the other, `present` saying which keys there are."""
+
+    rotated: Value
+    present: Value
+
+
+@attrs.frozen(eq=False)
+class Tiles(ABC, Generic[Rotated, Place]):
     """`keys` is a ring of rows of expanded columns, then rotated ones; `values` have one of their own.
 
-    All waves stage expanded rows, from `views` of a head's keys and values; the rotated rows of each part of a page
-    that a tile has, `own` for this wave, are staged by its share of the waves.
+    All waves stage expanded rows, from `views` of a head's keys and values; the rotated rows of each part that a tile
+    has, `own` for this wave, are staged by its share of the waves.
     """
 
     spec: MlaPrefillSpec
-    arguments: Arguments
-    pages: PageTable
+    rotated: Rotated
     keys: WorkgroupTile
     key_slots: Slots
     values: Values
@@ -46,8 +72,10 @@ class Tiles:
     targets: tuple[Value, Value]
 
     @classmethod
-    def of(cls, spec: MlaPrefillSpec, arguments: Arguments, sequence: Sequence, values: Values) -> Tiles:
-        """Reserve the ring of keys and find this thread's part of a tile."""
+    def of(
+        cls, spec: MlaPrefillSpec, sequence: Sequence, values: Values, parts: int, rotated: Callable[[], Rotated]
+    ) -> Self:
+        """Reserve the ring of keys and find this thread's part of a tile of so many parts."""
         geometry, zero = sequence.geometry, constant(0, I32)
         keys = WorkgroupTile.allocate(
             geometry.element, spec.key_slots * spec.tile_keys, spec.key_width, geometry.padding
@@ -64,16 +92,15 @@ class Tiles:
                 max_width=geometry.vector,
             )
 
-        share = spec.waves // spec.tile_parts
+        share, part = spec.waves // parts, spec.tile_keys // parts
         nope = staging(spec.tile_keys, 0, spec.head_width, spec.waves)
-        rope = staging(spec.part, spec.head_width, spec.rope_width, share)
+        rope = staging(part, spec.head_width, spec.rope_width, share)
         wave, lane = lanes.wave_id(), lanes.lane_id()
         source, rope_source = nope.source(wave, lane), rope.source(wave % share, lane)
-        below = wave // share * (spec.part * keys.pitch)
+        below = wave // share * (part * keys.pitch)
         return cls(
             spec,
-            arguments,
-            sequence.pages(),
+            rotated(),
             keys,
             Slots(begin=zero, count=spec.key_slots, elements=spec.tile_keys * keys.pitch),
             values,
@@ -89,38 +116,30 @@ class Tiles:
         """How many vectors of a tile of keys this thread carries."""
         return sum(staging.pieces for staging in self.stagings)
 
-    def lookups(self, tile: Value) -> list[Value]:
-        """Return the page id of this wave's part of a tile."""
-        return [self.pages.lookup(tile * self.spec.tile_parts + self.own)]
-
-    def resolve(self, found: Many[Value], tile: Value) -> Page:
-        """Return the part of a page that this wave's part of a tile is."""
-        return self.pages.resolve(found[0], tile * self.spec.tile_parts + self.own)
-
-    def lookup_all(self, tile: Value) -> list[Value]:
-        """Return the page ids of all parts of a tile."""
-        first = tile * self.spec.tile_parts
-        return [self.pages.lookup(first + part if part else first) for part in range(self.spec.tile_parts)]
-
-    def rows_of_all(self, identifiers: Many[Value]) -> list[Value]:
-        """Return how many rows of each part of a tile are there: all or none. No query sees a key past the last."""
-        return [self.pages.rows_held(each) for each in identifiers]
-
-    def key_loads(self, place: Page, tile: Value, loaded: list[Value]) -> list[Job]:
-        """Return the jobs that issue this thread's loads of a tile of keys, `place` being its part of it."""
-        (nope, rope), spec = self.stagings, self.spec
+    def expanded_loads(self, tile: Value, loaded: list[Value]) -> list[Job]:
+        """Return the jobs that issue this thread's loads of a tile's expanded keys."""
+        nope = self.stagings[0]
 
         def load(piece: int) -> Job:
             return lambda: loaded.append(nope.load_piece(self.views[0], self.sources[0] + self.first(tile), piece))
 
-        def load_rope(piece: int) -> Job:
-            def job() -> None:
-                view = place.view(self.arguments.k_rope, spec.rope_width, spec.part)
-                loaded.append(rope.load_piece(view, self.sources[1], piece))
+        return [*map(load, range(nope.pieces))]
 
-            return job
+    @abstractmethod
+    def lookups(self, tile: Value) -> list[Value]:
+        """Issue the loads that say where this thread's rotated rows of a tile lie."""
 
-        return [*map(load, range(nope.pieces)), *map(load_rope, range(rope.pieces))]
+    @abstractmethod
+    def resolve(self, found: Many[Value], tile: Value) -> Place:
+        """Return where they lie."""
+
+    @abstractmethod
+    def key_loads(self, place: Place, tile: Value, loaded: list[Value]) -> list[Job]:
+        """Return the jobs that issue this thread's loads of a tile of keys."""
+
+    @abstractmethod
+    def mask(self, scores: TileScores, seen: Value) -> Mask:
+        """Return which keys of a tile a lane's query sees, where it sees the first `seen` of a sequence that exist."""
 
     def key_stores(self, slot: Value, loaded: Many[Value]) -> list[Job]:
         """Return the jobs that write a tile of keys to a slot."""
