@@ -10,6 +10,7 @@ from kinfolk.ir import constant
 from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory, vector
 from kinfolk.ir.types import F32, I32, I64
 from kinfolk.testing.mutation import mutant_classes
+from kinfolk.testing.mutation.rounds import as_many_rounds
 from kinfolk.testing.mutation.spread import dies_out
 
 ROWS = 16
@@ -84,6 +85,38 @@ def test_a_difference_is_followed_through_loops(reference64, declare):
     shown = proofs(reference64, declare, carried)
     assert shown["constant", "smin", "b 16 -> 17"][0] is True
     assert shown["constant", "smin", "b 16 -> 15"][0] is False
+
+
+@pytest.mark.parametrize(
+    ("end", "step", "shown"),
+    [
+        (lambda count: count & -2, 2, True),
+        (lambda count: count & -4, 2, True),
+        (lambda count: count & -2, 4, False),
+        (lambda count: (count & -2) + 1, 2, False),
+        (lambda count: count, 1, False),
+    ],
+    ids=["even", "fours", "two in four", "odd", "each"],
+)
+def test_a_bound_one_less_is_no_difference_where_steps_pass_over_it(reference64, declare, end, step, shown):
+    def body(x, n, y):
+        count = lanes.uniform(arithmetic.smin(arithmetic.smax(memory.load(n), 0), ROWS))
+
+        def round_(number, now):
+            memory.store(memory.offset(y, lanes.thread_id() + number * 64), constant(1, I32))
+            return now
+
+        control.for_range(0, end(count), step, [], round_)
+
+    kernel = built(reference64, body, declare("x", I32), declare("n", I32), declare("y", I32, "write"))
+    values = Values(kernel, reference64.arch)
+    found = {
+        mutant.change.about: bool(as_many_rounds(mutant, values))
+        for each in mutant_classes(kernel)
+        for mutant in each.mutants
+        if mutant.operator.name == "loop_bound"
+    }
+    assert found == {"lower bound +1": False, "upper bound +1": False, "upper bound -1": shown}
 
 
 def masked_row(key):

@@ -21,6 +21,7 @@ from kinfolk.testing.mutation import OPERATORS, Mutant, MutantClass, Operator, m
 from kinfolk.testing.mutation.carried import still_as_started
 from kinfolk.testing.mutation.exchanges import same_lanes_meet
 from kinfolk.testing.mutation.exhaustive import same_for_all
+from kinfolk.testing.mutation.rounds import as_many_rounds
 from kinfolk.testing.mutation.spread import dies_out
 from kinfolk_runtime.artifact import CompiledKernel
 from kinfolk_runtime.mutation.bench import Bench, OriginalFails
@@ -303,7 +304,7 @@ class _Run:
         )
         if outcome.kill is not None:
             return outcome
-        shown = still_as_started(mutant) or same_lanes_meet(mutant)
+        shown = still_as_started(mutant) or same_lanes_meet(mutant) or as_many_rounds(mutant, subject.values)
         shown = shown or same_for_all(mutant, subject.values) or dies_out(mutant, subject.values, subject.below)
         if shown:
             return attrs.evolve(outcome, status="equivalent", proof=shown)
