@@ -5,6 +5,7 @@ The oracle of each is a loop in Python over the lanes in their order, or a formu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -332,3 +333,88 @@ def test_records_of_a_buffer_are_found_by_their_number(cpu: str, flavor: str) ->
     launched(cpu, compiled(cpu, flavor, body), x, y, z)
     assert (y == before[:, 2]).all() and (z == before[:, 1]).all()
     assert (x[:, 1] == before[:, 1] + lane).all() and (x[:, [0, 2, 3]] == before[:, [0, 2, 3]]).all()
+
+
+def saturated(kind: Any, function: Any) -> Any:
+    """Return a function of integers computed in 64 bits and kept in the range of a type."""
+    ends = np.iinfo(kind)
+    return lambda a, b: np.clip(function(a.astype(np.int64), b.astype(np.int64)), ends.min, ends.max).astype(kind)
+
+
+F16 = np.float16
+PLAIN: dict[str, tuple[Any, str, str, Any]] = {
+    "add": (F16, "half", "  %r = fadd half %a, %b", lambda a, b: a + b),
+    "multiply": (F16, "half", "  %r = fmul half %a, %b", lambda a, b: a * b),
+    "divide": (F16, "half", "  %r = fdiv half %a, %b", lambda a, b: a / b),
+    "larger": (F16, "half", "  %r = call half @llvm.maxnum.f16(half %a, half %b)", np.fmax),
+    "root": (
+        F16,
+        "half",
+        "  %c = call half @llvm.fabs.f16(half %a)\n  %r = call half @llvm.sqrt.f16(half %c)",
+        lambda a, b: np.sqrt(np.abs(a)),
+    ),
+    "floor": (F16, "half", "  %r = call half @llvm.floor.f16(half %a)", lambda a, b: np.floor(a)),
+    "pairs": (
+        F16,
+        "<2 x half>",
+        "  %r = call <2 x half> @llvm.fma.v2f16(<2 x half> %a, <2 x half> %b, <2 x half> %a)",
+        lambda a, b: (a.astype(np.float64) * b + a).astype(F16),
+    ),
+    "to_integer": (F16, "half", "  %i = fptosi half %a to i16\n  %r = sitofp i16 %i to half", lambda a, b: np.trunc(a)),
+    "f64": (np.float64, "double", "  %r = fdiv double %a, %b", lambda a, b: a / b),
+    "f64_root": (
+        np.float64,
+        "double",
+        "  %c = fmul double %a, %a\n  %r = call double @llvm.sqrt.f64(double %c)",
+        lambda a, b: np.sqrt(a * a),
+    ),
+    "add_u16": (np.uint16, "i16", "  %r = call i16 @llvm.uadd.sat.i16(i16 %a, i16 %b)", saturated(np.uint16, np.add)),
+    "sub_i16": (
+        np.int16,
+        "<2 x i16>",
+        "  %r = call <2 x i16> @llvm.ssub.sat.v2i16(<2 x i16> %a, <2 x i16> %b)",
+        saturated(np.int16, np.subtract),
+    ),
+    "sub_u32": (
+        np.uint32,
+        "i32",
+        "  %r = call i32 @llvm.usub.sat.i32(i32 %a, i32 %b)",
+        saturated(np.uint32, np.subtract),
+    ),
+    "add_i32": (np.int32, "i32", "  %r = call i32 @llvm.sadd.sat.i32(i32 %a, i32 %b)", saturated(np.int32, np.add)),
+    "quotient": (np.int64, "i64", "  %r = sdiv i64 %a, %b", lambda a, b: np.trunc(a / b).astype(np.int64)),
+}
+"""What is computed of two operands a lane, or two of each: type, LLVM's type, IR and numpy's own."""
+
+
+@pytest.mark.parametrize("flavor", ["llvm20", "llvm22"])
+@pytest.mark.parametrize("name", sorted(PLAIN))
+def test_lanes_compute_what_numpy_does(name: str, flavor: str) -> None:
+    """Sums and products of 16 bits are exact or rounded once; whole numbers stay below what f64 holds exactly."""
+    kind, type_, body, formula = PLAIN[name]
+    generator, count = np.random.default_rng(9), 128 if type_.startswith("<") else 64
+    if np.dtype(kind).kind == "f":
+        a, b = ((generator.normal(size=count) * 40).astype(kind) for _ in range(2))
+    else:
+        low, high = (-(1 << 40), 1 << 40) if kind == np.int64 else (np.iinfo(kind).min, np.iinfo(kind).max)
+        a, b = (generator.integers(low, high, count, dtype=kind) for _ in range(2))
+        b[::3] = np.where(b[::3] % 17 == 0, 1, b[::3] % 17)
+    lines = [body]
+    for pointer, value in (("x", "a"), ("y", "b")):
+        lines.insert(0, f"  %{value} = load {type_}, ptr addrspace(1) %p{pointer}")
+        lines.insert(0, f"  %p{pointer} = getelementptr {type_}, ptr addrspace(1) %{pointer}, i32 %t")
+    lines += [
+        f"  %pz = getelementptr {type_}, ptr addrspace(1) %z, i32 %t",
+        f"  store {type_} %r, ptr addrspace(1) %pz",
+    ]
+    declared = sorted(set(re.findall(r"(\S+|<[^>]*>) (@llvm\.\S+?)\((.*)\)$", body, re.MULTILINE)))
+    tail = TAIL + "".join(
+        f"declare {type_} {function}({', '.join([type_] * (operands.count('%')))})\n"
+        for _, function, operands in declared
+    )
+    for cpu in ("gfx942", "gfx950"):
+        found = np.zeros(count, kind)
+        launched(cpu, compiled(cpu, flavor, "\n".join(lines), tail), a.copy(), b.copy(), found)
+        with np.errstate(all="ignore"):
+            expected = formula(a, b)
+        assert (found == expected).all(), (cpu, a[found != expected], b[found != expected])
