@@ -167,7 +167,7 @@ def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
         expanded,
         attrs.evolve(few, page_size=16, num_pages=48, k_scale=0.25),
         attrs.evolve(short, causal=False),
-        attrs.evolve(few, max_seqlen_k=100, page_size=4, num_pages=64),
+        attrs.evolve(few, page_size=4, num_pages=192),
         *(attrs.evolve(short, num_heads=WAVE_HEADS, candidate=each.name) for each in ABSORBED),
     )
 
