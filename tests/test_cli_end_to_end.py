@@ -127,6 +127,13 @@ def test_a_pin_that_is_refused_is_named_where_others_would_serve(pin, said):
     assert done.stdout.splitlines()[-1] == f"mla on gfx942, llvm22: nothing is selected{said}"
 
 
+def test_candidates_that_refuse_for_the_same_reasons_are_told_together():
+    told = ask("why", page_size="48").stdout
+    assert "\nmla.pipelined, mla.grouped:\n" in told and "\nmla.decode:\n" in told
+    assert told.count("16, 32, 64 or 128 (a tile of keys is made of whole pages") == 4  # two of them from 1 on
+    assert len(json.loads(ask("why", "--json", page_size="48").stdout)["candidates"]) == 7
+
+
 @pytest.mark.parametrize("verb", ["verify", "why"])
 @pytest.mark.parametrize(
     "changed, codes",

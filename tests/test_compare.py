@@ -256,7 +256,8 @@ def test_files_and_sides_that_are_not_there_are_told(tmp_path: Path) -> None:
     for words, status, said in (
         ((side, tmp_path / "none.o", *problem), 2, "there is no file"),
         ((side, side), 2, "two objects are compared on a --problem"),
-        ((side, other, *problem), 1, "is for gfx950, not for gfx942"),
+        ((side, other, *problem), 1, "both sides run on one arch"),
+        ((side, other, *problem, "--arch", "gfx942"), 1, "is for gfx950, not for gfx942"),
         ((side, side, "--problem", tmp_path / "none.toml"), 1, "cannot be read"),
         ((side, side, "--problem", short), 1, "takes 6 arguments"),
         ((side, side, "--problem", unnamed), 1, "argument 1 is z; there are x, y, out"),

@@ -15,10 +15,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kinfolk.plugins.faults import UnknownPlugin
 from kinfolk.plugins.loading import load
 from kinfolk_amdgcn.codeobject import read_code_object
 from kinfolk_runtime.comparison import Problem, read_problem
 from kinfolk_runtime.comparison.sides import run_object
+from kinfolk_runtime.isa import MachineExecutor
 
 pytestmark = [pytest.mark.simulate, pytest.mark.needs("gfx942", "gfx950")]
 
@@ -132,3 +134,16 @@ def test_the_reference_sees_an_input_that_is_changed() -> None:
     a = problem.arrays()["a"]
     assert a.dtype == ml_dtypes.float8_e4m3fnuz
     assert largest_error("matmul_fp8-gfx942", code, a=np.flip(a, axis=1).copy()) <= 2**-19
+
+
+def test_an_object_is_launched_on_an_arch_or_on_the_name_of_one() -> None:
+    problem, _, arch = problem_of("add-gfx942")
+    launch, code = problem.launch_of("a", Path("add-gfx942.hsaco")), (FOLDER / "add-gfx942.hsaco").read_bytes()
+    for each in (arch, load("arch", arch).plugin.kinfolk_arch()):
+        tensors = problem.arrays()
+        given = [tensors[name] if isinstance(name, str) else name.value for name in launch.arguments]
+        executed = MachineExecutor(traced=True).launch_object(code, each, launch.shape, given)
+        assert np.abs(tensors["out"] - (tensors["x"] + tensors["y"])).max() <= 2**-23
+        assert executed.trace and len(repr(executed)) < 10_000  # an executed launch prints without its object
+    with pytest.raises(UnknownPlugin, match="gfx90a"):
+        MachineExecutor().launch_object(code, "gfx90a", launch.shape, [])

@@ -104,6 +104,13 @@ def test_sentences_end_once_and_missing_fields_are_one_sentence(capsys):
     assert second == "p: missing: a (a word), b (a word). See."
 
 
+def test_what_two_candidates_say_word_for_word_is_told_once_in_its_order(capsys):
+    row = {"code": "a.x", "plugin": "p", "field": "x", "value": "3", "limit": "2", "because": "so", "remedy": "Pass 2."}
+    print_refusals([row, row | {"code": "b.x", "limit": "1"}, row | {"code": "c.x"}])
+    limits = [line.partition("supported: ")[2][0] for line in capsys.readouterr().out.splitlines()]
+    assert limits == ["2", "1"]
+
+
 def test_documents_hold_no_bare_infinities(capsys):
     print_document({"margin": float("inf"), "rows": [float("nan"), 1.5, (True, None)]})
 

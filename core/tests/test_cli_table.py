@@ -73,3 +73,17 @@ def test_sentences_wrap_between_words(terminal, capsys):
     terminal(None)
     say(SENTENCE * 5)
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_sentences_below_are_told_by_as_many_cells_as_tell_rows_apart(terminal, capsys):
+    terminal(60)
+    columns = ("what", "name", "state", "found")
+    rows = [("library", f"a-library-of-a-long-name-{name}", "ok, as it is", SENTENCE) for name in "ab"]
+    print_table("", columns, [*rows, ("tool", "a-tool", "missing", "")])
+    told = capsys.readouterr().out
+    assert "  library a-library-of-a-long-name-a: an installed" in told
+    assert "  library a-library-of-a-long-name-b: an installed" in told and "tool a-tool:" not in told
+    print_table("", columns, [rows[0], ("tool", *rows[1][1:])])
+    assert "  tool: an installed" in capsys.readouterr().out
+    print_table("", columns, [rows[0], rows[0]])
+    assert capsys.readouterr().out.count("  library: an installed") == 2

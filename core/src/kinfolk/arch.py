@@ -97,17 +97,19 @@ class Arch:
     name: str
     target_ids: tuple[str, ...]
     wave_size: int
-    facts: Mapping[str, Fact]
-    matrix: MatrixCatalog
-    ops: tuple[OpDef, ...] = ()
-    roles: Mapping[str, OpDef] = attrs.field(factory=dict[str, OpDef])
-    lacking: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    lacking_types: Mapping[str, Mapping[ScalarType, str]] = attrs.field(factory=dict[str, Mapping[ScalarType, str]])
-    bounds: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    banks: BankModel | None = None
-    machine: Machine | None = None
-    lower_kernel: Callable[[Kernel, Arch, Spec | None, int], LoweredModule]
-    read_usage: Callable[[bytes, str, Arch], Usage]
+    facts: Mapping[str, Fact] = attrs.field(repr=False)
+    matrix: MatrixCatalog = attrs.field(repr=False)
+    ops: tuple[OpDef, ...] = attrs.field(default=(), repr=False)
+    roles: Mapping[str, OpDef] = attrs.field(factory=dict[str, OpDef], repr=False)
+    lacking: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+    lacking_types: Mapping[str, Mapping[ScalarType, str]] = attrs.field(
+        factory=dict[str, Mapping[ScalarType, str]], repr=False
+    )
+    bounds: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+    banks: BankModel | None = attrs.field(default=None, repr=False)
+    machine: Machine | None = attrs.field(default=None, repr=False)
+    lower_kernel: Callable[[Kernel, Arch, Spec | None, int], LoweredModule] = attrs.field(repr=False)
+    read_usage: Callable[[bytes, str, Arch], Usage] = attrs.field(repr=False)
 
     def __attrs_post_init__(self) -> None:
         check_roles(self.name, self.roles, self.ops)

@@ -180,7 +180,7 @@ class Executed:
     by_name: Mapping[str, int]
     read_bytes: int = 0
     written_bytes: int = 0
-    trace: LaunchTrace | None = None
+    trace: LaunchTrace | None = attrs.field(default=None, repr=False)
 
 
 class Executable(Protocol):

@@ -265,18 +265,20 @@ class Plan:
     """
 
     request: Request
-    launches: tuple[Launch, ...]
-    bindings: tuple[Binding, ...]
+    launches: tuple[Launch, ...] = attrs.field(repr=False)
+    bindings: tuple[Binding, ...] = attrs.field(repr=False)
     outputs: tuple[str, ...]
-    contents: tuple[ContentCheck, ...] = ()
+    contents: tuple[ContentCheck, ...] = attrs.field(default=(), repr=False)
     arch: str = ""
     flavor: str = ""
     candidate: str = ""
     versions: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_frozen)
     policy_digests: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_frozen)
     notes: tuple[str, ...] = ()
-    remarks: tuple[Remark, ...] = ()
-    facts: Mapping[str, int | bool | str] = attrs.field(factory=dict[str, "int | bool | str"], converter=_frozen)
+    remarks: tuple[Remark, ...] = attrs.field(default=(), repr=False)
+    facts: Mapping[str, int | bool | str] = attrs.field(
+        factory=dict[str, "int | bool | str"], converter=_frozen, repr=False
+    )
     domain: Domain | None = attrs.field(default=None, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:

@@ -69,9 +69,12 @@ def refusal_rows(refusals: Iterable[Refusal]) -> list[dict[str, Any]]:
 def print_refusals(rows: Iterable[Mapping[str, Any]], indent: str = "", *, err: bool = False) -> None:
     """Print refusal rows as sentences: who refuses, the field, its value, what is supported, why, and what to do.
 
-    Fields that are missing are told in one sentence.
+    Fields that are missing are told in one sentence, what several candidates say word for word once.
     """
-    every = list(rows)
+    by_words: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        by_words.setdefault(without_code(row), row)
+    every = list(by_words.values())
     missing = [row for row in every if row["code"] == f"request.{row['field']}.missing"]
     for row in every:
         if row in missing:
@@ -85,6 +88,11 @@ def print_refusals(rows: Iterable[Mapping[str, Any]], indent: str = "", *, err: 
         if not row["limit"]:  # an error that is about no value
             sentence = f"{because}. {row['remedy']}"
         say(f"{indent}{row['plugin']}: {sentence.strip()}", indent, err=err)
+
+
+def without_code(row: Mapping[str, Any]) -> str:
+    """Return what a row says but for its code, which may name a candidate; fields that are missing differ by name."""
+    return str({name: value for name, value in row.items() if name != "code"})
 
 
 def print_defaults(defaults: Mapping[str, Any], *, err: bool = False) -> None:

@@ -23,8 +23,8 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     """Print a table; nothing in a cell is markup.
 
     A table that is too wide for the terminal breaks the sentences of its last column between words; where they have no
-    room, they follow below, each behind the first cell of its row; other columns are broken between words, and at last
-    told in several tables, each with the first column.
+    room, they follow below, each behind as many cells of its row as tell the rows apart; other columns are broken
+    between words, and at last told in several tables, each with the first column.
     """
     if title:
         say(title)
@@ -42,13 +42,22 @@ def _print(columns: list[str], rows: Rows, width: int) -> None:
     if any(len(row[-1]) > LEAST and " " in row[-1] for row in rows) and len(columns) > 1:
         _print(columns[:-1], [row[:-1] for row in rows], width)
         say(f"{columns[-1]}:")
-        for row in rows:
+        for label, row in zip(_labels([row[:-1] for row in rows]), rows, strict=True):
             if row[-1]:
-                say(f"  {row[0]}: {row[-1]}", "  ")
+                say(f"  {label}: {row[-1]}", "  ")
         return None
     if _total(least) <= width:
         return _show(columns, rows, width, _shared(least, natural, width))
     return _print_parts(columns, rows, width, natural)
+
+
+def _labels(rows: Rows) -> list[str]:
+    """Return what rows are called: as few of their first cells as differ for all, the first alone where none do."""
+    for length in range(1, len(rows[0]) + 1):
+        labels = [" ".join(row[:length]) for row in rows]
+        if len(set(labels)) == len(rows):
+            return labels
+    return [row[0] for row in rows]
 
 
 def _print_parts(columns: list[str], rows: Rows, width: int, natural: Sequence[int]) -> None:

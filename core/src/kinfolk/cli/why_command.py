@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -16,6 +16,7 @@ from kinfolk.cli.output import (
     refusal_rows,
     refusals_of,
     say,
+    without_code,
 )
 from kinfolk.cli.plan_tensors import COLUMNS, tensor_rows
 from kinfolk.cli.table import print_table
@@ -94,6 +95,15 @@ def _refused(read: RequestInput | None, rows: list[dict[str, Any]]) -> dict[str,
     }
 
 
+def _by_reasons(candidates: Iterable[Mapping[str, Any]]) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
+    """Yield the candidates that refuse for the same reasons, with these; codes name a candidate and are left out."""
+    found: dict[str, tuple[list[str], list[dict[str, Any]]]] = {}
+    for candidate in candidates:
+        if refusals := candidate["refusals"]:
+            found.setdefault("\n".join(map(without_code, refusals)), ([], refusals))[0].append(candidate["name"])
+    yield from found.values()
+
+
 def _print(document: Mapping[str, Any], defaults: Mapping[str, Any], title: str) -> None:
     print_defaults(defaults)
     candidates = document["candidates"]
@@ -108,10 +118,9 @@ def _print(document: Mapping[str, Any], defaults: Mapping[str, Any], title: str)
             for candidate in candidates
         ]
         print_table(title, ("candidate", "answer", "notes"), rows)
-    for candidate in candidates:
-        if candidate["refusals"]:
-            click.echo(f"{candidate['name']}:")
-            print_refusals(candidate["refusals"], "  ")
+    for names, refusals in _by_reasons(candidates):
+        say(f"{', '.join(names)}:")
+        print_refusals(refusals, "  ")
     shown = [row for candidate in candidates for row in candidate["refusals"]]
     print_refusals(row for row in document["refusals"] if row not in shown)
     if document["selected"] is None:

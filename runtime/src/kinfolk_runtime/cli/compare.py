@@ -148,7 +148,7 @@ def _arch(objects: list[ObjectSide], name: str | None) -> Arch:
     """Return the arch that is named, or that all objects are for."""
     from kinfolk.plugins.composition import arch_of
     from kinfolk.plugins.loading import load
-    from kinfolk_runtime.inspection.files import arch_for
+    from kinfolk_runtime.inspection.files import UnreadableFileError, arch_for
 
     if not objects:
         if name is None:
@@ -156,7 +156,11 @@ def _arch(objects: list[ObjectSide], name: str | None) -> Arch:
         return arch_of(load("arch", name))
     found = arch_for(objects[0].path, objects[0].code, name)
     for each in objects[1:]:
-        arch_for(each.path, each.code, found.name)
+        if (other := arch_for(each.path, each.code, name)).name != found.name:
+            raise UnreadableFileError(
+                f"{objects[0].path} is for {found.name} and {each.path} for {other.name}: both sides run on one arch. "
+                f"Name two objects for the same."
+            )
     return found
 
 

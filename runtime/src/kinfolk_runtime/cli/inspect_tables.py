@@ -65,7 +65,8 @@ def _rows(kernel: InspectedKernel) -> dict[str, str]:
     told = {name: value for name, value in told.items() if value}
     one, whole = hot.to_dict(), every.to_dict()
     for issue, count in whole["issued"].items():
-        told[f"{issue.replace('_', ' ')} instructions"] = _with(one["issued"].get(issue, 0), count)
+        what = "uncounted" if issue == "none" else issue.replace("_", " ")
+        told[f"{what} instructions"] = _with(one["issued"].get(issue, 0), count)
     for name in ("full_drains", "scratch_ops"):
         told[f"{name.replace('_', ' ')} of a round"] = _with(one[name], whole[name])
     for way, moved in whole["workgroup_bytes_per_lane"].items():

@@ -73,7 +73,7 @@ class MachineExecutor:
         self,
         code: bytes,
         symbol: str,
-        arch: Arch,
+        arch: Arch | str,
         grid: tuple[int, int, int],
         block: int,
         parameters: Sequence[Parameter],
@@ -81,7 +81,8 @@ class MachineExecutor:
     ) -> Executed:
         """Run a kernel of any code object whose parameters are declared here, arrays for pointers.
 
-        Raises BindError where the arch does not say how its code is run, ToolError for an object that cannot be read.
+        `arch` is an Arch, or the name of an installed one. Raises UnknownPlugin for a name that none has, BindError
+        where the arch does not say how its code is run, ToolError for an object that cannot be read.
         """
         shape = LaunchShape(grid=grid, block=(block, 1, 1))
         return self._run(executable(code, symbol, arch), shape, parameters, arguments)
@@ -89,7 +90,7 @@ class MachineExecutor:
     def launch_object(
         self,
         code: bytes,
-        arch: Arch,
+        arch: Arch | str,
         shape: LaunchShape,
         arguments: Sequence[object] | Mapping[str, object],
         *,
@@ -98,10 +99,11 @@ class MachineExecutor:
     ) -> Executed:
         """Run a kernel of any code object, by default the only one in it, on arguments in order or by name.
 
-        A pointer takes an array, or None for null; a value takes an int, a float, a numpy scalar or bytes of its size.
+        `arch` is an Arch, or the name of an installed one. A pointer takes an array, or None for null; a value takes an
+        int, a float, a numpy scalar or bytes of its size.
         Arrays are written where the kernel writes; those that `read_only` names, by name or place, stop such a write.
-        Raises BindError where the arch does not say how its code is run, or what is given does not fit the kernel;
-        ToolError for an object that cannot be read.
+        Raises UnknownPlugin for a name that no arch has; BindError where the arch does not say how its code is run, or
+        what is given does not fit the kernel; ToolError for an object that cannot be read.
         """
         kernel = executable(code, symbol, arch)
         check_shape(kernel.entry, shape)
@@ -125,11 +127,12 @@ class MachineExecutor:
         return executed
 
 
-def executable(code: bytes, symbol: str | None, arch: Arch) -> Executable:
-    """Return a kernel of a code object that can be run, its only one for None.
+def executable(code: bytes, symbol: str | None, arch: Arch | str) -> Executable:
+    """Return a kernel of a code object that can be run, its only one for None, on an Arch or an installed one's name.
 
-    Raises BindError where the arch does not say how.
+    Raises BindError where the arch does not say how, UnknownPlugin for a name that none has.
     """
+    arch = _arch(arch) if isinstance(arch, str) else arch
     if arch.machine is None or arch.machine.load is None:
         what = symbol or "its kernel"
         raise BindError(f"{arch.name} does not say how its machine code is run. Run {what} on the simulator.")

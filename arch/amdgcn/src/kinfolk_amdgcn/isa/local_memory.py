@@ -51,7 +51,10 @@ class LocalMemory:
         if not w.all_live:
             wrong &= w.live
         if wrong.any():
-            raise _stop("memory", f"reaches past the {self.limit} bytes of the workgroup's memory", wrong, wide)
+            what = (
+                f"reaches past the {self.limit} bytes of the workgroup's memory, the launch's dynamic_bytes included"
+            )
+            raise _stop("memory", what, wrong, wide)
         if align > 1:
             wrong = wide % align != 0
             if not w.all_live:
