@@ -223,12 +223,12 @@ def test_an_access_past_workgroup_memory_and_a_misaligned_one_stop() -> None:
 
 
 def test_an_instruction_that_is_not_modelled_stops_with_its_words_and_its_place() -> None:
-    """v_sad_u32 in the place of another; what comes before it has run."""
+    """v_cubeid_f32, which is of pictures, in the place of another; what comes before it has run."""
     composition, artifact = served("gfx942", **SMALL)
     each = next(each for each in instructions(artifact) if each.format == "VOP3" and each.opcode == 510)
-    word = (each.bits & 0xFFFFFFFF) ^ (510 ^ 476) << 16
+    word = (each.bits & 0xFFFFFFFF) ^ (510 ^ 452) << 16
     told = messages(composition, edited(artifact, {each.offset: word}))
-    assert f"VOP3 opcode 476 ({word:08X}" in told and f"at offset {each.offset:#x}" in told
+    assert f"VOP3 opcode 452 ({word:08X}" in told and f"at offset {each.offset:#x}" in told
 
 
 def test_the_words_as_they_are_show_no_fault() -> None:
