@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import click
 
 from kinfolk.cli.output import EXIT_FAILED, print_defaults, print_document, say
-from kinfolk_runtime.cli.asked import Asked, arch_option, asked, flavor_option, known_scenarios, reasons
+from kinfolk.errors import KinfolkError
+from kinfolk_runtime.cli.asked import Asked, asked, flavor_option, known_scenarios, reasons
 from kinfolk_runtime.cli.profile_tables import print_profile
 from kinfolk_runtime.cli.progress import progress
 
@@ -36,8 +38,10 @@ def _workgroups(ctx: click.Context, parameter: click.Parameter, value: str) -> i
 
 
 @click.command("profile")
-@click.argument("family")
-@arch_option
+@click.argument("family", metavar="FAMILY|PATH")
+@click.option(
+    "--arch", metavar="ARCH", help="The arch to serve the request on, by name; an object's is the one it is for."
+)
 @flavor_option
 @click.option(
     "--executor",
@@ -45,6 +49,9 @@ def _workgroups(ctx: click.Context, parameter: click.Parameter, value: str) -> i
     show_default=True,
     type=click.Choice([SIMULATOR, MACHINE_CODE]),
     help="Count what the IR does, or say where the time of the compiled code goes, by a model.",
+)
+@click.option(
+    "--problem", type=click.Path(path_type=Path), help="What an object is launched on, as in kinfolk compare."
 )
 @click.option("--scenario", "name", metavar="NAME", help="The inputs to run on; by default the family's first.")
 @click.option(
@@ -70,9 +77,10 @@ def _workgroups(ctx: click.Context, parameter: click.Parameter, value: str) -> i
 def command(
     ctx: click.Context,
     family: str,
-    arch: str,
+    arch: str | None,
     flavor: str,
     executor: str,
+    problem: Path | None,
     name: str | None,
     workgroups: int | None,
     plot: str | None,
@@ -83,91 +91,130 @@ def command(
     """Run the kernels of a request of FAMILY on the simulator and count what they do.
 
     The emitted IR is counted, nothing is compiled. With --executor isa kernels are compiled, their machine code runs on
-    this host, and a model says where its time goes. Exit status 1 where there is nothing to count.
+    this host, and a model says where its time goes; it also takes the PATH of anybody's code object, with a --problem.
+    Exit status 1 where there is nothing to count.
     """
+    wanted = _Wanted(workgroups=workgroups, plot=plot, sensitive=sensitive, as_json=as_json)
+    if Path(family).is_file():
+        if executor != MACHINE_CODE or name is not None or fields:
+            raise click.UsageError(f"{family} is a code object: --executor isa runs it, on a --problem alone.")
+        return _tell_timed(ctx, lambda: _timed_object(Path(family), arch, problem, wanted), None, wanted)
+    if os.sep in family:
+        raise click.UsageError(f"there is no file {family!r}; name a family, or a code object.")
+    if arch is None:
+        raise click.UsageError("Missing option '--arch': a request is served on one.")
+    if problem is not None:
+        raise click.UsageError("a --problem is of a code object; a family has a --scenario.")
     if executor == MACHINE_CODE:
-        return _timed(ctx, asked(family, arch, flavor, fields), name, workgroups, plot, sensitive, as_json)
+        asking = asked(family, arch, flavor, fields)
+        return _tell_timed(ctx, lambda: _timed(asking, name, wanted), asking, wanted)
     if sensitive:
         raise click.UsageError("--sensitivity is of the model of time: ask for it with --executor isa.")
+    return _tell_counted(ctx, asked(family, arch, flavor, fields), name, wanted)
+
+
+@attrs.frozen(kw_only=True)
+class _Wanted:
+    """How much is measured, and how it is told."""
+
+    workgroups: int | None
+    plot: str | None
+    sensitive: bool
+    as_json: bool
+
+    def timing(self) -> dict[str, Any]:
+        """Return the options of what times machine code."""
+        return {"workgroups": self.workgroups, "sensitive": self.sensitive, "spans": self.plot is not None}
+
+
+def _timed(found: Asked, name: str | None, wanted: _Wanted) -> TimedProfile:
+    """Return where the time of a request's kernels goes."""
+    from kinfolk_runtime.profile.timed import TimedProfile, timed
+
+    refused = TimedProfile(
+        family=found.family,
+        arch=found.arch,
+        flavor=found.flavor,
+        candidate=found.plan.candidate if found.plan else None,
+        request=found.fields,
+        refusals=found.refusals,
+    )
+
+    def run(composition: Composition, request: Request) -> TimedProfile:
+        options = wanted.timing()
+        return timed(request, found.arch, found.flavor, scenario=name, composition=composition, **options)
+
+    return _ran(found, name, refused, run)
+
+
+def _timed_object(path: Path, arch: str | None, problem: Path | None, wanted: _Wanted) -> TimedProfile:
+    """Return where the time of a code object's kernel goes; what keeps it from running is a refusal."""
+    from kinfolk_runtime.comparison import read_problem
+    from kinfolk_runtime.inspection.files import arch_for
+    from kinfolk_runtime.profile.timed import TimedProfile, timed_object
+
+    if problem is None:
+        raise click.UsageError(f"nothing says how {path} is launched: give a --problem, as kinfolk compare takes it.")
+    try:
+        code = path.read_bytes()
+        machine = arch_for(path, code, arch)
+        arch = machine.name
+        with progress("measuring"):
+            return timed_object(path, code, machine, read_problem(problem), **wanted.timing())
+    except KinfolkError as error:
+        return TimedProfile(arch=arch, object=str(path), refusals=reasons(error))
+
+
+def _tell_timed(ctx: click.Context, run: Callable[[], TimedProfile], asking: Asked | None, wanted: _Wanted) -> None:
+    """Print where the time of machine code goes, and draw the longest launch."""
+    from kinfolk_runtime.cli.timing_tables import print_timed
+    from kinfolk_runtime.profile.picture import CannotDraw
+    from kinfolk_runtime.profile.timeline import Timeline, check_timeline
+
+    try:
+        if wanted.plot is not None and wanted.plot != TEXT:
+            check_timeline(Path(wanted.plot))
+        profile = run()
+        if wanted.as_json:
+            print_document(profile.to_dict())
+        else:
+            print_defaults(asking.defaults if asking else {})
+            print_timed(profile, asking.fields if asking else {})
+        if profile.status != "pass":
+            ctx.exit(EXIT_FAILED)
+        if wanted.plot is not None:
+            longest = max(profile.kernels, key=lambda each: each.timing.clocks)
+            if wanted.plot == TEXT:
+                click.echo(Timeline(longest.timing).text(), err=wanted.as_json)
+            else:
+                Timeline(longest.timing).draw(Path(wanted.plot))
+                say(f"{wanted.plot} is written", err=True)
+    except (CannotDraw, OSError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _tell_counted(ctx: click.Context, found: Asked, name: str | None, wanted: _Wanted) -> None:
+    """Print what the IR of a request's kernels does, and draw the access with the most bank conflicts."""
     from kinfolk_runtime.profile.picture import CannotDraw, check_drawable, worst_picture
 
     try:
-        if plot is not None and plot != TEXT:
-            check_drawable(Path(plot))
-        found = asked(family, arch, flavor, fields)
-        profile = _profile(found, name, workgroups)
-        if as_json:
+        if wanted.plot is not None and wanted.plot != TEXT:
+            check_drawable(Path(wanted.plot))
+        profile = _profile(found, name, wanted.workgroups)
+        if wanted.as_json:
             print_document(profile.to_dict())
         else:
             print_defaults(found.defaults)
             print_profile(profile, found.fields)
         if profile.status != "pass":
             ctx.exit(EXIT_FAILED)
-        if plot is not None:
+        if wanted.plot is not None:
             picture = worst_picture(profile)
-            if plot == TEXT:
-                click.echo(picture.text(), err=as_json)
+            if wanted.plot == TEXT:
+                click.echo(picture.text(), err=wanted.as_json)
             else:
-                picture.draw(Path(plot))
-                say(f"{plot} is written", err=True)
-    except (CannotDraw, OSError) as error:
-        raise click.ClickException(str(error)) from None
-
-
-def _timed(
-    ctx: click.Context,
-    found: Asked,
-    name: str | None,
-    workgroups: int | None,
-    plot: str | None,
-    sensitive: bool,
-    as_json: bool,
-) -> None:
-    """Print where the time of machine code goes, and draw the longest launch."""
-    from kinfolk_runtime.cli.timing_tables import print_timed
-    from kinfolk_runtime.profile.picture import CannotDraw
-    from kinfolk_runtime.profile.timed import TimedProfile, timed
-    from kinfolk_runtime.profile.timeline import Timeline, check_timeline
-
-    try:
-        if plot is not None and plot != TEXT:
-            check_timeline(Path(plot))
-        refused = TimedProfile(
-            family=found.family,
-            arch=found.arch,
-            flavor=found.flavor,
-            candidate=found.plan.candidate if found.plan else None,
-            request=found.fields,
-            refusals=found.refusals,
-        )
-
-        def run(composition: Composition, request: Request) -> TimedProfile:
-            return timed(
-                request,
-                found.arch,
-                found.flavor,
-                scenario=name,
-                workgroups=workgroups,
-                sensitive=sensitive,
-                spans=plot is not None,
-                composition=composition,
-            )
-
-        profile = _ran(found, name, refused, run)
-        if as_json:
-            print_document(profile.to_dict())
-        else:
-            print_defaults(found.defaults)
-            print_timed(profile, found.fields)
-        if profile.status != "pass":
-            ctx.exit(EXIT_FAILED)
-        if plot is not None:
-            longest = max(profile.kernels, key=lambda each: each.timing.clocks)
-            if plot == TEXT:
-                click.echo(Timeline(longest.timing).text(), err=as_json)
-            else:
-                Timeline(longest.timing).draw(Path(plot))
-                say(f"{plot} is written", err=True)
+                picture.draw(Path(wanted.plot))
+                say(f"{wanted.plot} is written", err=True)
     except (CannotDraw, OSError) as error:
         raise click.ClickException(str(error)) from None
 

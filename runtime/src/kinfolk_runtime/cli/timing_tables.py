@@ -30,7 +30,9 @@ def print_timed(profile: TimedProfile, asked: Mapping[str, Any]) -> None:
     if profile.kernels and other:
         words = " ".join(f"{name}={shell_word(value)}" for name, value in other.items())
         say(f"scenario {profile.scenario} is of another request: {words}")
-    if profile.kernels:
+    if profile.kernels and profile.object is not None:
+        say(f"{profile.object} on {profile.arch}")
+    elif profile.kernels:
         say(f"{profile.family} on {profile.arch}, {profile.flavor}: {profile.candidate}, scenario {profile.scenario}")
     for kernel in profile.kernels:
         _print_figures(kernel.timing)

@@ -100,8 +100,31 @@ def run_object(
 ) -> Side:
     """Run a kernel of an object on copies of tensors, of which `access` says `in`, `out` or `inout`.
 
-    A fault of the kernel is a finding. Raises ProblemError for an argument that is no tensor, BindError for arguments
-    that do not fit the kernel, ToolError for an object that cannot be read.
+    A fault of the kernel is a finding. Raises as `launched`.
+    """
+    executor = MachineExecutor(traced=traced)
+    try:
+        executed, written = launched(name, code, arch, launch, tensors, access, executor)
+    except SimulationError as error:
+        return Side(name=name, findings=(Finding("simulation", "", str(error)),))
+    usage = arch.usage(code, executed.symbol)
+    local_bytes = usage.figures.get("lds_bytes", 0) + launch.shape.dynamic_bytes
+    return Side(name=name, launches=(LaunchFigures.of(usage, executed, local_bytes),), outputs=written)
+
+
+def launched(
+    name: str,
+    code: bytes,
+    arch: Arch,
+    launch: ObjectLaunch,
+    tensors: Mapping[str, Array],
+    access: Mapping[str, str],
+    executor: MachineExecutor,
+) -> tuple[Executed, dict[str, Array]]:
+    """Run a kernel of an object on copies of what it writes; return what ran, and these.
+
+    Raises SimulationError for a fault of the kernel, ProblemError for an argument that is no tensor, BindError for
+    arguments that do not fit the kernel, ToolError for an object that cannot be read.
     """
     written = {each: tensors[each].copy() for each in access if access[each] != "in"}
     given: list[object] = []
@@ -118,16 +141,9 @@ def run_object(
             raise ProblemError(
                 f"{name}: argument {number} is {argument}; there are {', '.join(tensors) or 'no tensors'}"
             )
-    executor = MachineExecutor(traced=traced)
     named = given if launch.names is None else dict(zip(launch.names, given, strict=True))
     only = read_only if launch.names is None else [launch.names[number] for number in read_only]
-    try:
-        executed = executor.launch_object(code, arch, launch.shape, named, symbol=launch.kernel, read_only=only)
-    except SimulationError as error:
-        return Side(name=name, findings=(Finding("simulation", "", str(error)),))
-    usage = arch.usage(code, executed.symbol)
-    local_bytes = usage.figures.get("lds_bytes", 0) + launch.shape.dynamic_bytes
-    return Side(name=name, launches=(LaunchFigures.of(usage, executed, local_bytes),), outputs=written)
+    return executor.launch_object(code, arch, launch.shape, named, symbol=launch.kernel, read_only=only), written
 
 
 def run_artifact(

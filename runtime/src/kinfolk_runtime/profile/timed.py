@@ -1,7 +1,8 @@
-"""Run a request's compiled kernels once on one scenario, and say by its arch's model where their time goes."""
+"""Run compiled kernels once, a request's or an object's, and say by their arch's model where their time goes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,14 +13,20 @@ from kinfolk.flavor import DEFAULT_FLAVOR
 from kinfolk.refusal import Refusal, Status, status_of
 from kinfolk.timing import Constant, Timing, sensitivity
 from kinfolk_runtime.binder import bind
+from kinfolk_runtime.comparison.sides import launched
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.isa.executor import MachineExecutor
 from kinfolk_runtime.profile.prepared import check_workgroups, prepared
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kinfolk.arch import Arch
+    from kinfolk.machine import Executed
     from kinfolk.plugins.composition import Composition
     from kinfolk.request import Request
     from kinfolk_runtime.artifact import CompiledKernel
+    from kinfolk_runtime.comparison import Problem
     from kinfolk_runtime.executor import Work
 
 SCHEMA: Final = "kinfolk.timing/1"
@@ -29,9 +36,12 @@ BY: Final = 0.5
 
 @attrs.frozen(kw_only=True)
 class TimedKernel:
-    """One launch: its timing, and per constant the clocks with it lower and higher, over those with it as it is."""
+    """One launch: its timing, and per constant the clocks with it lower and higher, over those with it as it is.
 
-    spec_digest: str
+    `block` are the items of a workgroup; `spec_digest` is None for an object that no spec made.
+    """
+
+    spec_digest: str | None
     block: int
     timing: Timing
     sensitivity: Mapping[str, tuple[float, float]] = attrs.field(factory=dict[str, tuple[float, float]])
@@ -46,14 +56,16 @@ class TimedKernel:
 class TimedProfile:
     """What became of a request: refused or failed with reasons, or timed on one scenario, schema `kinfolk.timing/1`.
 
-    `clock_mhz` is the arch's, None where it does not say.
+    Of a code object, family, flavor, candidate and scenario are None, `object` is its path; `arch` is None where it is
+    for none that is installed. `clock_mhz` is the arch's, None where it does not say.
     """
 
-    family: str
-    arch: str
-    flavor: str
-    candidate: str | None
-    request: Mapping[str, Any]
+    family: str | None = None
+    arch: str | None
+    flavor: str | None = None
+    candidate: str | None = None
+    request: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    object: str | None = None
     scenario: str | None = None
     clock_mhz: int | None = None
     constants: tuple[Constant, ...] = ()
@@ -86,6 +98,7 @@ class TimedProfile:
             "candidate": self.candidate,
             "request": dict(self.request),
             "scenario": self.scenario,
+            "object": self.object,
             "clocks": self.clocks,
             "clock_mhz": self.clock_mhz,
             "constants": [attrs.asdict(each) for each in self.constants],
@@ -132,7 +145,6 @@ def timed(
     check_workgroups(workgroups)
     composition = composition or compose(request.family, arch)
     ready = prepared(composition, request, flavor, scenario)
-    clock = composition.arch.facts.get("clock_mhz")
     found = TimedProfile(
         family=request.family,
         arch=arch,
@@ -140,7 +152,7 @@ def timed(
         candidate=ready.candidate,
         request=ready.request,
         scenario=ready.scenario.name if ready.scenario else None,
-        clock_mhz=clock if isinstance(clock, int) else None,
+        clock_mhz=_clock_mhz(composition.arch),
         refusals=ready.refusals,
     )
     if ready.plan is None or ready.scenario is None:
@@ -153,16 +165,61 @@ def timed(
     bind(artifact, ready.scenario.inputs(), executor=executor, composition=composition)()
     kernels: list[TimedKernel] = []
     for compiled, executed in zip(executor.ran, executor.executed, strict=True):
-        trace = executed.trace
-        if trace is None:
-            raise BindError(f"{arch} has no model of the time of its machine code. Run {compiled.symbol} untimed.")
-        found = attrs.evolve(found, constants=trace.constants)
-        kernels.append(
-            TimedKernel(
-                spec_digest=compiled.spec.digest(),
-                block=compiled.kernel.block,
-                timing=trace.timing(workgroups=workgroups, spans=spans),
-                sensitivity=sensitivity(trace, BY, workgroups) if sensitive else {},
-            )
-        )
+        spec, block = compiled.spec.digest(), compiled.kernel.block
+        constants, kernel = _kernel(arch, executed, spec, block, workgroups, sensitive, spans)
+        found = attrs.evolve(found, constants=constants)
+        kernels.append(kernel)
     return attrs.evolve(found, kernels=tuple(kernels))
+
+
+def timed_object(
+    path: Path,
+    code: bytes,
+    arch: Arch,
+    problem: Problem,
+    *,
+    workgroups: int | None = None,
+    sensitive: bool = False,
+    spans: bool = False,
+) -> TimedProfile:
+    """Run the kernel of a code object that `problem` says on its tensors, and say where its time goes.
+
+    `workgroups`, `sensitive` and `spans` are those of `timed`. Raises ValueError for a `workgroups` below 1,
+    ProblemError for a launch that the problem does not describe, BindError for arguments that do not fit the kernel,
+    ToolError for an object that cannot be read, SimulationError where it breaks a rule of the machine.
+    """
+    check_workgroups(workgroups)
+    launch = problem.launch_of("a", path)
+    access = {name: tensor.access for name, tensor in problem.tensors.items()}
+    executor = MachineExecutor(traced=True)
+    executed, _ = launched(path.name, code, arch, launch, problem.arrays(), access, executor)
+    items = math.prod(launch.shape.block)
+    constants, kernel = _kernel(arch.name, executed, None, items, workgroups, sensitive, spans)
+    clock = _clock_mhz(arch)
+    return TimedProfile(arch=arch.name, object=str(path), clock_mhz=clock, constants=constants, kernels=(kernel,))
+
+
+def _kernel(
+    arch: str,
+    executed: Executed,
+    spec_digest: str | None,
+    block: int,
+    workgroups: int | None,
+    sensitive: bool,
+    spans: bool,
+) -> tuple[tuple[Constant, ...], TimedKernel]:
+    """Return what the model says of a launch, and the constants that it counts with."""
+    trace = executed.trace
+    if trace is None:
+        raise BindError(f"{arch} has no model of the time of its machine code. Run {executed.symbol} untimed.")
+    return trace.constants, TimedKernel(
+        spec_digest=spec_digest,
+        block=block,
+        timing=trace.timing(workgroups=workgroups, spans=spans),
+        sensitivity=sensitivity(trace, BY, workgroups) if sensitive else {},
+    )
+
+
+def _clock_mhz(arch: Arch) -> int | None:
+    clock = arch.facts.get("clock_mhz")
+    return clock if isinstance(clock, int) else None
