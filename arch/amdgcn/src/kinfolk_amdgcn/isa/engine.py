@@ -19,7 +19,8 @@ from kinfolk_amdgcn.isa.local_memory import LocalMemory
 from kinfolk_amdgcn.isa.program import Program, check_modes
 from kinfolk_amdgcn.isa.registers import initial_registers, register_names
 from kinfolk_amdgcn.isa.trace import Trace
-from kinfolk_amdgcn.isa.waves import LANES, Array, Batch, Waves
+from kinfolk_amdgcn.isa.unknown import Unknown, matters
+from kinfolk_amdgcn.isa.waves import LANES, SCALAR_BIT, Array, Batch, Waves
 
 Grid = tuple[int, int, int]
 WAVES_AT_ONCE: Final = 32
@@ -169,8 +170,7 @@ class _Run:
                 if w.pending and w.pending & step.touches:
                     self._refuse_outstanding(w, pc)
                 unknown = w.undefined and w.undefined & (step.reads | step.accumulates)
-                if unknown:
-                    self._refuse_undefined(w, pc)
+                left = self._left_unknown(w, pc) if unknown else None
                 if w.matrix_results:
                     check_matrix_results(w, step, extra)
                 if step.early is not None and step.early[0] >= line:
@@ -187,6 +187,10 @@ class _Run:
                     w.written |= step.writes
                     if unknown:
                         w.carry_undefined(step.carried, before)
+                if left is not None:
+                    left.leave(w)
+                if step.leaves is not None:
+                    w.leave_undefined([a | b for a, b in zip(w.undefined_now(), step.leaves(w), strict=True)])
                 if step.matrix:
                     w.matrix_results.append((step.writes, w.states, step.settles or step.matrix + extra))
                 if not step.flow:
@@ -202,6 +206,13 @@ class _Run:
                     else:
                         self._part(w, taken, pc, step.target)
                         return began
+                elif step.flow == "jump":
+                    if began > most:
+                        raise Stop("limit", f"is run after {MOST_STEPS} instructions, and the waves have not ended")
+                    if len(set(w.jumps)) > 1:
+                        self._scatter(w)
+                        return began
+                    pc = line = w.jumps[0]
                 else:
                     w.pc = pc + 1
                     self._held += [w] if step.flow == "barrier" else []
@@ -217,6 +228,13 @@ class _Run:
         for chosen, place in ((taken, target), (~taken, pc + 1)):
             part = w.part(chosen)
             part.pc = place
+            self._ready.append(part)
+
+    def _scatter(self, w: Waves) -> None:
+        places = np.array(w.jumps)
+        for place in np.unique(places):
+            part = w.part(places == place)
+            part.pc = int(place)
             self._ready.append(part)
 
     def _release(self) -> None:
@@ -252,16 +270,28 @@ class _Run:
             names = register_names(early, self._launch.program.registers)
             raise Stop("outstanding", f"touches {names}, which a load is still writing: nothing waits for it")
 
-    def _refuse_undefined(self, w: Waves, pc: int) -> None:
-        """Stop where a register is read that nothing has written, and not only carried to another."""
+    def _left_unknown(self, w: Waves, pc: int) -> Unknown | None:
+        """Return which bits an instruction leaves unknown; stop where it needs a register that nothing has written."""
         step = self._launch.program.steps[pc]
+        if step.bits is not None:
+            return step.bits(w)
         wanted = step.reads | step.accumulates
         for source, _ in step.carried:
             wanted &= ~source
         if not w.undefined & wanted:
-            return
-        wave, mask = next((number, mask) for number, mask in enumerate(w.undefined_now()) if mask & wanted)
-        names = register_names(mask & wanted, self._launch.program.registers)
+            return None
+        per_lane, vectors = step.lanes and step.unit != "lane_read", (1 << SCALAR_BIT) - 1
+        live: Array = np.logical_or.reduce(w.live, axis=1) | (not per_lane)
+        needed = [
+            mask & wanted & (-1 if some else ~vectors) for mask, some in zip(w.undefined_now(), live, strict=True)
+        ]
+        if step.masks:
+            apply = matters(w, step.masks)
+            needed = [mask if bad else mask & ~step.masks for mask, bad in zip(needed, apply, strict=True)]
+        wave = next((number for number, mask in enumerate(needed) if mask), None)
+        if wave is None:
+            return None
+        names = register_names(needed[wave], self._launch.program.registers)
         raise Stop("uninitialised", f"reads {names}, which nothing has written", wave)
 
     def _fault(self, w: Waves, pc: int, stop: Stop) -> MachineFault:

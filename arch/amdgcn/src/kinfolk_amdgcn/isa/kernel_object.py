@@ -18,6 +18,10 @@ DESCRIPTOR: Final = ".kd"
 DESCRIPTOR_BYTES: Final = 64
 PRELOAD_PROLOGUE: Final = 256
 """Bytes at the start of a kernel with preloaded arguments that a processor which preloads them leaves out."""
+DYNAMIC_STACK: Final = 11
+"""The bit that says that how much private memory calls take is not known."""
+STACK_BYTES: Final = 4096
+"""What a lane then gets beside what is known; drivers give 1024 where nobody asks for more."""
 _USER: Final = (
     ("private_segment_buffer", 4),
     ("dispatch_ptr", 2),
@@ -36,7 +40,8 @@ class KernelObject:
 
     `user` are the names of what scalar registers hold from 0 on, with their number; `preload` (offset, count) dwords of
     the arguments follow. `axes` are those of which the workgroup's number follows, `item_axes` how many numbers of an
-    item are in vector register 0. `vectors` registers come before the accumulation ones.
+    item are in vector register 0. `vectors` registers come before the accumulation ones. `functions` are those of the
+    object that are no kernels: their place in the image, and code.
     """
 
     symbol: str
@@ -52,6 +57,7 @@ class KernelObject:
     preload: tuple[int, int]
     axes: tuple[int, ...]
     item_axes: int
+    functions: tuple[tuple[int, bytes], ...]
     denormals_f32: int
     rounding_f32: int
 
@@ -78,10 +84,22 @@ def read_kernel(data: bytes, symbol: str | None) -> KernelObject:
         raise CodeObjectError(f"the code object has metadata of kernel {symbol} but no code under that symbol")
     image = read_image(data)
     code = bytes_at(image, symbol, len(loaded.functions[symbol]))
-    return _described(image, code, loaded.kernels[symbol], bytes_at(image, symbol + DESCRIPTOR, DESCRIPTOR_BYTES))
+    functions = tuple(
+        (image.places[name], bytes_at(image, name, len(held)))
+        for name, held in loaded.functions.items()
+        if name not in loaded.kernels and name in image.places
+    )
+    descriptor = bytes_at(image, symbol + DESCRIPTOR, DESCRIPTOR_BYTES)
+    return _described(image, code, loaded.kernels[symbol], descriptor, functions)
 
 
-def _described(image: Image, code: bytes, metadata: KernelMetadata, descriptor: bytes) -> KernelObject:
+def _described(
+    image: Image,
+    code: bytes,
+    metadata: KernelMetadata,
+    descriptor: bytes,
+    functions: tuple[tuple[int, bytes], ...],
+) -> KernelObject:
     local_bytes, private_bytes = struct.unpack_from("<II", descriptor)
     third, first, second, properties, preload = struct.unpack_from("<IIIHH", descriptor, 44)
     total, begin = 8 * ((first & 0x3F) + 1), 4 * ((third & 0x3F) + 1)
@@ -94,12 +112,13 @@ def _described(image: Image, code: bytes, metadata: KernelMetadata, descriptor: 
         place=image.places[metadata.symbol] + (PRELOAD_PROLOGUE if count else 0),
         metadata=metadata,
         local_bytes=local_bytes,
-        private_bytes=private_bytes,
+        private_bytes=private_bytes + (STACK_BYTES if properties >> DYNAMIC_STACK & 1 else 0),
         vectors=min(total, begin),
         accumulators=max(0, total - begin),
         user=user,
         preload=(offset, count),
         axes=tuple(axis for axis in range(3) if second >> 7 + axis & 1),
+        functions=functions,
         item_axes=(second >> 11 & 3) + 1,
         denormals_f32=first >> 16 & 3,
         rounding_f32=first >> 12 & 3,

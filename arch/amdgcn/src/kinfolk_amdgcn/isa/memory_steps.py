@@ -18,7 +18,7 @@ from kinfolk_amdgcn.isa.declare import Declared, Table
 from kinfolk_amdgcn.isa.fault import Stop
 from kinfolk_amdgcn.isa.local_atomics import put_values, values_of
 from kinfolk_amdgcn.isa.operands import EXEC_MASK, rows_mask, scalar_mask, scalar_source, scalar_target
-from kinfolk_amdgcn.isa.ports import FLAT_PORT, MEMORY_PORT, PRIVATE_PORT, Naming, Port
+from kinfolk_amdgcn.isa.ports import FLAT_PORT, MEMORY_PORT, PRIVATE_PORT, SPILL_PORT, Naming, Port
 from kinfolk_amdgcn.isa.step import Given, Run, Step
 from kinfolk_amdgcn.isa.waves import LANES, M0, Array, Outstanding, Waves
 
@@ -155,6 +155,8 @@ def _is_scratch(given: Given) -> bool:
 def _port(given: Given) -> Port:
     if given.encoded.format == "MUBUF":
         return MEMORY_PORT
+    if _is_scratch(given) and not given.field("lds"):
+        return SPILL_PORT
     return {FLAT_SEGMENT: FLAT_PORT, SCRATCH_SEGMENT: PRIVATE_PORT, GLOBAL_SEGMENT: MEMORY_PORT}[given.field("segment")]
 
 
@@ -247,7 +249,22 @@ def _load(given: Given, places: Places, reads: int) -> Step:
             w.put(row + part, data[:, :, part])
         _began(given, w, registers)
 
-    return _step(given, run, reads, registers, lanes=True)
+    step = _step(given, run, reads, registers, lanes=True)
+    return step if port is not SPILL_PORT else attrs.evolve(step, leaves=_never_stored(places, size, row, count))
+
+
+def _never_stored(places: Places, size: int, row: int, count: int) -> Callable[[Waves], list[int]]:
+    """Return what says which registers got, in every lane that lives, what no instruction had stored."""
+
+    def leaves(w: Waves) -> list[int]:
+        masks = [0] * w.count
+        for part in range(count):
+            known = SPILL_PORT.known(w, places(w)[0] + part * size, size)
+            for wave in np.flatnonzero(w.live.any(axis=1) & ~(known & w.live).any(axis=1)):
+                masks[wave] |= rows_mask(row + part)
+        return masks
+
+    return leaves
 
 
 def _load_half(given: Given, places: Places, reads: int) -> Step:
@@ -285,9 +302,17 @@ def _store(given: Given, places: Places, reads: int) -> Step:
         reached, index = _written_at(w, places, size, count)
         values = w.v[row : row + count][index[2], index[0], index[1]] >> shift
         port.write(w, index, reached, values.astype(f"u{size}"))
+        if port is SPILL_PORT and w.undefined & rows:
+            lacks = np.array(
+                [[mask >> row + part & 1 for part in range(count)] for mask in w.undefined_now()], np.bool_
+            )
+            lacking = lacks[index[0], index[2]]
+            SPILL_PORT.forget(w, tuple(each[lacking] for each in index), reached[lacking], size)
         _began(given, w, 0)
 
-    return _step(given, run, reads | rows_mask(row, count), 0, lanes=True)
+    rows = rows_mask(row, count)
+    step = _step(given, run, reads | rows, 0, lanes=True)
+    return step if port is not SPILL_PORT else attrs.evolve(step, carried=((rows, 0),))
 
 
 def _atomic(given: Given, places: Places, reads: int) -> Step:

@@ -86,9 +86,7 @@ def constant(code: int, type_: ScalarType, literal: int | None) -> int | None:
             raise Stop("unsupported", "names a literal that its encoding has not")
         if type_.kind == "float" and bits == 64:
             return literal << 32
-        if bits == 64 and literal >> 31:
-            raise Stop("unsupported", "extends a literal to 64 bits, with or without its sign, which is not known")
-        return literal & (1 << bits) - 1
+        return literal & (1 << bits) - 1  # of 64 bits the upper half is 0
     if 128 <= code <= 192:
         return code - 128
     if 193 <= code <= 208:
@@ -248,13 +246,18 @@ def scalar_target(register: int, name: str) -> Target:
     return Target(write, scalar_mask(register, width))
 
 
-def with_modifiers(source: Source, name: str, negate: bool, absolute: bool) -> Source:
-    """Return a float operand with its sign changed or taken away; stop for modifiers of other types."""
+def with_modifiers(source: Source, name: str, negate: bool, absolute: bool, selects: bool = False) -> Source:
+    """Return a float operand with its sign changed or taken away; stop for modifiers of other types.
+
+    What only `selects` an operand takes that of 32 bits for a float.
+    """
     if not (negate or absolute):
         return source
     read = source.read
-    if name in ("f16", "bf16"):
-        kept, flipped = np.uint16(0x7FFF if absolute else 0xFFFF), np.uint16(0x8000 if negate else 0)
+    if name in ("f16", "bf16") or (name == "i32" and selects):
+        bits, kind = (32, np.uint32) if name == "i32" else (16, np.uint16)
+        sign = 1 << bits - 1
+        kept, flipped = kind(sign - 1 if absolute else 2 * sign - 1), kind(sign if negate else 0)
 
         def narrow(w: Waves) -> NumpyLane:
             value = read(w)

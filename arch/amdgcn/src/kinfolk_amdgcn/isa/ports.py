@@ -65,13 +65,15 @@ class _Memory:
 class _Private:
     """Memory of each lane alone, from 0 on."""
 
+    _strict = True
+
     def read(self, w: Waves, index: Index, addresses: Array, unit: int) -> Array:
         wave, lane = index[:2]
         rows, at = self._place(w, index, addresses, unit)
         found = np.zeros(len(at), f"u{unit}")
         for byte in range(unit):
             never = ~w.batch.private_written[rows, lane, at + byte]
-            if never.any():
+            if never.any() and self._strict:
                 first = int(np.argmax(never))
                 what = "reads private memory that was never written"
                 raise Stop("uninitialised", what, int(wave[first]), [int(lane[first])])
@@ -93,6 +95,30 @@ class _Private:
             what = f"reaches byte {int(at[first])} of private memory, of which a lane has {size} bytes"
             raise Stop("memory", what, int(index[0][first]), [int(index[1][first])])
         return (w.group * w.batch.local.waves + w.number)[index[0]], at
+
+
+class _Spilled(_Private):
+    """Private memory at a place that is the same for all lanes, where compilers keep registers that may be unwritten.
+
+    Reading what was never written is no fault yet: a register that holds nothing else is not written either.
+    """
+
+    _strict = False
+
+    def known(self, w: Waves, addresses: Array, unit: int) -> Array:
+        """Return in which lanes [waves, lanes] all bytes at their addresses were written."""
+        rows = (w.group * w.batch.local.waves + w.number)[:, None]
+        found = np.ones(w.live.shape, np.bool_)
+        for byte in range(unit):
+            at = np.minimum(addresses + byte, w.batch.private.shape[2] - 1)
+            found &= w.batch.private_written[rows, np.arange(LANES), at]
+        return found
+
+    def forget(self, w: Waves, index: Index, addresses: Array, unit: int) -> None:
+        """Take bytes for never written, which get what registers held that are not."""
+        rows, at = self._place(w, index, addresses, unit)
+        for byte in range(unit):
+            w.batch.private_written[rows, index[1], at + byte] = False
 
 
 class _Local:
@@ -135,6 +161,7 @@ class _Local:
 
 MEMORY_PORT: Final[Port] = _Memory()
 PRIVATE_PORT: Final[Port] = _Private()
+SPILL_PORT: Final = _Spilled()
 LOCAL_PORT: Final[Port] = _Local()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -19,12 +19,13 @@ from kinfolk_amdgcn.isa import (
     scalar_bits,
 )
 from kinfolk_amdgcn.isa.cache_steps import CACHE
-from kinfolk_amdgcn.isa.code_steps import CODE
+from kinfolk_amdgcn.isa.code_steps import CODE, jump_step
 from kinfolk_amdgcn.isa.declare import Declared, Table
 from kinfolk_amdgcn.isa.encoding import Encoded, decoded
 from kinfolk_amdgcn.isa.fault import MachineFault, Stop
 from kinfolk_amdgcn.isa.flow_steps import FLOW, flow_step
 from kinfolk_amdgcn.isa.hazards import too_early
+from kinfolk_amdgcn.isa.index_steps import INDEX, indexed_step, mode_after
 from kinfolk_amdgcn.isa.kernel_object import KernelObject
 from kinfolk_amdgcn.isa.local_steps import LOCAL, local_step, part_bytes
 from kinfolk_amdgcn.isa.matrix_blocks import BLOCKS
@@ -56,6 +57,7 @@ TABLES: Final[tuple[Table, ...]] = (
     MODES,
     FLOW,
     CODE,
+    INDEX,
 )
 _STEPS: Final[dict[str, Callable[[Given], Step]]] = {
     "lane": vector_step,
@@ -91,15 +93,10 @@ def translated(kernel: KernelObject, float8: str) -> Program:
     An instruction that is not modelled is a step which stops with its words and its place, where a wave comes to it.
     """
     registers = RegisterFile(kernel.vectors, kernel.accumulators)
-    instructions = list(decoded(kernel.code))
+    instructions = list(_instructions(kernel))
     index = {encoded.offset: number for number, encoded in enumerate(instructions)}
-
-    def index_of(offset: int) -> int:
-        if offset not in index:
-            raise Stop("unsupported", f"jumps to offset {offset:#x}, where no instruction of the kernel begins")
-        return index[offset]
-
     steps: list[Step] = []
+    by_number = 0  # operands of vector instructions that M0 moves
     for encoded in instructions:
         found = declared(encoded)
         if found is None:
@@ -108,14 +105,43 @@ def translated(kernel: KernelObject, float8: str) -> Program:
             continue
         given = Given(declared=found, encoded=encoded, registers=registers, float8=float8)
         try:
-            steps.append(flow_step(given, index_of) if found.kind == "flow" else _STEPS[found.kind](given))
+            steps.append(_step(given, index, by_number))
         except Stop as stop:
             steps.append(_stopping(encoded, f"{found.name} ({encoded.words})", stop.what))
+        by_number = mode_after(given, by_number)
     for number, step in enumerate(steps):
         if (early := too_early(steps, number)) is not None:
             steps[number] = attrs.evolve(step, early=early)
     marked = min((part_bytes_of(encoded) for encoded in instructions), default=4)
     return Program(kernel=kernel, registers=registers, steps=tuple(steps), marked=marked)
+
+
+def _instructions(kernel: KernelObject) -> Iterator[Encoded]:
+    """Yield a kernel's instructions and, where it calls, those of the object's functions, by place from the kernel."""
+    own = list(decoded(kernel.code))
+    yield from own
+    if any((found := declared(encoded)) is not None and found.facts.get("calls") for encoded in own):
+        for place, code in kernel.functions:
+            for encoded in decoded(code):
+                yield attrs.evolve(encoded, offset=encoded.offset + place - kernel.place)
+
+
+def _step(given: Given, index: Mapping[int, int], by_number: int) -> Step:
+    """Return an instruction's step; `index` are the places of instructions, `by_number` operands that M0 moves."""
+    declared, encoded = given.declared, given.encoded
+
+    def index_of(offset: int) -> int:
+        if offset not in index:
+            raise Stop("unsupported", f"jumps to offset {offset:#x}, where no instruction of the kernel begins")
+        return index[offset]
+
+    if encoded.literal is not None and encoded.literal >> 31 and declared.name.endswith("_i64"):
+        raise Stop("unsupported", "extends a literal to 64 bits, with or without its sign, which is not known")
+    if "calls" in declared.facts:
+        return jump_step(given, index)
+    if by_number and declared.format.startswith("VOP"):
+        return indexed_step(given, by_number)
+    return flow_step(given, index_of) if declared.kind == "flow" else _STEPS[declared.kind](given)
 
 
 def part_bytes_of(encoded: Encoded) -> int:

@@ -13,6 +13,10 @@ from kinfolk_amdgcn.isa.declare import Meaning, Table
 from kinfolk_amdgcn.isa.vector_alu import MAX_I32, MAX_U32, MIN_I32, MIN_U32
 
 SCALAR: Final = Table()
+BITWISE: Final[dict[str, Any]] = {"bitwise": True}
+"""Fact of an instruction each bit of whose result depends on the same bit of its operands, and on SCC, alone."""
+MOVED: Final[dict[str, Any]] = {"bitwise": True, "moves_bits": True}
+"""Fact of an instruction each bit of whose result is one bit of its first operand or 0; the others say which."""
 
 
 def scalar(name: str, format_: str, opcode: int, types: str, meaning: Meaning, scc: Any = None, **more: Any) -> None:
@@ -175,17 +179,23 @@ def _declare_logic() -> None:
     )
     for name, opcode, meaning in rows:
         for more, bits in enumerate((32, 64)):
-            scalar(f"s_{name}_b{bits}", "SOP2", opcode + more, f"i{bits}: i{bits} i{bits}", meaning, nonzero)
+            types = f"i{bits}: i{bits} i{bits}"
+            scalar(f"s_{name}_b{bits}", "SOP2", opcode + more, types, meaning, nonzero, facts=BITWISE)
     for more, bits in enumerate((32, 64)):
         types = f"i{bits}: i{bits}"
-        scalar(f"s_cselect_b{bits}", "SOP2", 10 + more, f"{types} i{bits} scc", lambda m, a, b, c: m.where(c, a, b))
-        scalar(f"s_mov_b{bits}", "SOP1", more, types, lambda m, x: x)
-        scalar(f"s_not_b{bits}", "SOP1", 4 + more, types, inverse, nonzero)
-    scalar("s_lshl_b64", "SOP2", 29, "i64: i64 i32", lambda m, a, n: a << m.zext(n & 63, I64), nonzero)
-    scalar("s_lshr_b64", "SOP2", 31, "i64: i64 i32", lambda m, a, n: m.lshr(a, m.zext(n & 63, I64)), nonzero)
-    scalar("s_ashr_i64", "SOP2", 33, "i64: i64 i32", lambda m, a, n: m.ashr(a, m.zext(n & 63, I64)), nonzero)
-    scalar("s_bfe_u64", "SOP2", 39, "i64: i64 i32", _bit_field(64, signed=False), nonzero)
-    scalar("s_bfe_i64", "SOP2", 40, "i64: i64 i32", _bit_field(64, signed=True), nonzero)
+        chosen: Meaning = lambda m, a, b, c: m.where(c, a, b)  # noqa: E731
+        scalar(f"s_cselect_b{bits}", "SOP2", 10 + more, f"{types} i{bits} scc", chosen, facts=BITWISE)
+        scalar(f"s_mov_b{bits}", "SOP1", more, types, lambda m, x: x, facts=BITWISE)
+        scalar(f"s_not_b{bits}", "SOP1", 4 + more, types, inverse, nonzero, facts=BITWISE)
+    scalar("s_lshl_b64", "SOP2", 29, "i64: i64 i32", lambda m, a, n: a << m.zext(n & 63, I64), nonzero, facts=MOVED)
+    scalar(
+        "s_lshr_b64", "SOP2", 31, "i64: i64 i32", lambda m, a, n: m.lshr(a, m.zext(n & 63, I64)), nonzero, facts=MOVED
+    )
+    scalar(
+        "s_ashr_i64", "SOP2", 33, "i64: i64 i32", lambda m, a, n: m.ashr(a, m.zext(n & 63, I64)), nonzero, facts=MOVED
+    )
+    scalar("s_bfe_u64", "SOP2", 39, "i64: i64 i32", _bit_field(64, signed=False), nonzero, facts=MOVED)
+    scalar("s_bfe_i64", "SOP2", 40, "i64: i64 i32", _bit_field(64, signed=True), nonzero, facts=MOVED)
     scalar("s_bcnt1_i32_b32", "SOP1", 12, "i32: i32", lambda m, x: count_ones(m, m.zext(x, I64)), nonzero)
     scalar("s_bcnt1_i32_b64", "SOP1", 13, "i32: i64", count_ones, nonzero)
     scalar("s_ff1_i32_b32", "SOP1", 16, "i32: i32", lambda m, x: first_one(m, m.zext(x, I64)))

@@ -10,7 +10,7 @@ from typing import Any
 
 from kinfolk.ir.types import I32, I64
 from kinfolk_amdgcn.isa.declare import Meaning
-from kinfolk_amdgcn.isa.scalar_alu import count_ones, first_one, inverse, nonzero, scalar
+from kinfolk_amdgcn.isa.scalar_alu import BITWISE, count_ones, first_one, inverse, nonzero, scalar
 from kinfolk_amdgcn.isa.vector_alu import leading_signs, leading_zeros, reversed_bits
 
 ONES = 0xFFFFFFFFFFFFFFFF
@@ -86,7 +86,7 @@ def _distance(m: Any, a: Any, b: Any) -> Any:
 
 
 def _declare_moves() -> None:
-    both: dict[str, Any] = {"reads_destination": True}
+    both: dict[str, Any] = {"reads_destination": True, "facts": BITWISE}
     for more, bits in enumerate((32, 64)):
         types = f"i{bits}: i{bits} i{bits} scc"
         scalar(f"s_cmov_b{bits}", "SOP1", 2 + more, types, lambda m, x, old, c: m.where(c, x, old), **both)

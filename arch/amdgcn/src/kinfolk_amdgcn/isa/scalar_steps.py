@@ -10,6 +10,7 @@ from kinfolk.ir.numpy_lanes import NumpyLane
 from kinfolk.ir.types import I32
 from kinfolk_amdgcn.isa.operands import ALGEBRA, EXEC_MASK, Source, scalar_source, scalar_target
 from kinfolk_amdgcn.isa.step import Given, Step
+from kinfolk_amdgcn.isa.unknown import of_bits
 from kinfolk_amdgcn.isa.waves import CONDITION, EXEC, Waves
 
 SIGN_16: Final = 0x8000
@@ -42,7 +43,8 @@ def scalar_step(given: Given) -> Step:
             w.scc = scc(ALGEBRA, found).data.copy()
 
         writes = target.registers | EXEC_MASK | CONDITION
-        return _step(given, save, reads | EXEC_MASK, writes)
+        bits = of_bits([sources[0], exec_source], meaning, target.registers, conditional=True, to_exec=True)
+        return _step(given, save, reads | EXEC_MASK, writes, bits)
     operand_reads = [source.read for source in sources]
     write = target.write
 
@@ -56,11 +58,15 @@ def scalar_step(given: Given) -> Step:
         else:
             write(w, found.data)
 
-    return _step(given, run, reads, target.registers | (CONDITION if scc is not None else 0))
+    bits = None
+    if declared.facts.get("bitwise") and result_name != "scc":
+        many = 1 if declared.facts.get("moves_bits") else len(sources)
+        bits = of_bits(sources, meaning, target.registers, conditional=scc is not None, many=many)
+    return _step(given, run, reads, target.registers | (CONDITION if scc is not None else 0), bits)
 
 
-def _step(given: Given, run: Any, reads: int, writes: int) -> Step:
-    return given.step(run, reads=reads, writes=writes, unit="scalar")
+def _step(given: Given, run: Any, reads: int, writes: int, bits: Any = None) -> Step:
+    return given.step(run, reads=reads, writes=writes, unit="scalar", bits=bits)
 
 
 def _sources(given: Given) -> list[Source]:

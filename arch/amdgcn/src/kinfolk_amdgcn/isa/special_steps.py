@@ -18,6 +18,7 @@ from kinfolk_amdgcn.isa.operands import (
     EXEC_MASK,
     FIRST_VECTOR,
     Source,
+    Target,
     rows_mask,
     scalar_source,
     scalar_target,
@@ -61,6 +62,11 @@ def _source(given: Given, number: int, name: str = "i32", accumulator: bool = Fa
     return vector_source(given.field(f"src{number}"), name, given.registers, given.encoded.literal, accumulator)
 
 
+def _whole(source: Source, target: Target) -> tuple[tuple[int, int], ...]:
+    """Return that a lane's read carries what nothing has written: compilers keep scalar registers in lanes."""
+    return ((source.registers, target.registers),) if source.registers else ()
+
+
 def _full(w: Waves, data: Array) -> Array:
     return np.broadcast_to(data, w.live.shape)
 
@@ -73,7 +79,7 @@ def _read_first_lane(given: Given) -> Step:
         data = _full(w, source.read(w).data)
         target.write(w, data[np.arange(w.count), np.argmax(w.live, axis=1)])
 
-    return _step(given, run, source.registers, target.registers)
+    return _step(given, run, source.registers, target.registers, _whole(source, target))
 
 
 @_declare("v_readlane_b32", "VOP3", 649)
@@ -85,7 +91,7 @@ def _read_lane(given: Given) -> Step:
         chosen = np.broadcast_to(lane.read(w).data % LANES, (w.count,)).astype(np.int64)
         target.write(w, _full(w, source.read(w).data)[np.arange(w.count), chosen])
 
-    return _step(given, run, source.registers | lane.registers, target.registers)
+    return _step(given, run, source.registers | lane.registers, target.registers, _whole(source, target))
 
 
 @_declare("v_writelane_b32", "VOP3", 650)
@@ -97,7 +103,8 @@ def _write_lane(given: Given) -> Step:
         chosen = np.broadcast_to(lane.read(w).data % LANES, (w.count,)).astype(np.int64)
         w.v[row, np.arange(w.count), chosen] = value.read(w).data
 
-    return _step(given, run, value.registers | lane.registers, rows_mask(row))
+    carried = ((value.registers, 0),) if value.registers else ()  # compilers keep masks of lanes so, bit by bit
+    return _step(given, run, value.registers | lane.registers, rows_mask(row), carried)
 
 
 @_declare("v_accvgpr_read_b32", "VOP3P", 88)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -12,8 +12,11 @@ from kinfolk_amdgcn.isa.encoding import Encoded
 from kinfolk_amdgcn.isa.operands import RegisterFile
 from kinfolk_amdgcn.isa.waves import Waves
 
+if TYPE_CHECKING:
+    from kinfolk_amdgcn.isa.unknown import Unknown
+
 Run = Callable[[Waves], None]
-Flow = Literal["", "branch", "barrier", "end"]
+Flow = Literal["", "branch", "jump", "barrier", "end"]
 """What an instruction does to the way of its waves, beside going on to the next one."""
 Unit = Literal[
     "scalar",
@@ -42,13 +45,16 @@ Queue = Literal["", "vector", "local"]
 class Step:
     """`run` does it; `reads` and `writes` are masks of registers, `touches` both.
 
-    Of a `branch`, `target` is the index of the instruction that it leads to and `taken` says which waves go there.
+    Of a `branch`, `target` is the index of the instruction that it leads to and `taken` says which waves go there; a
+    `jump` says so itself, by `Waves.jumps`.
     `lanes`: it works on each lane; an access ends in the order of its `queue`. `states`: how many wait states it
     takes. Of a matrix instruction, `accumulates` are the registers that it adds to, `matrix` its passes, `multiplies`
     its products, and its result settles after `settles` wait states, where that is not the arch's to say. `early`: it
     follows too soon on the instruction of that index, and how. Of a wait, `waits` are how many accesses to memory, and
     to workgroup memory with scalar loads, may stay on their way. `carried` are pairs of registers of which the second
-    says nothing if nothing has written the first: reading that is no fault yet.
+    says nothing if nothing has written the first: reading that is no fault yet. `masks` are registers read as masks of
+    lanes, of which bits of lanes that do not live matter nothing. Of an instruction on bits of scalar registers, `bits`
+    says before it runs what it leaves unknown; `leaves` says after a load what it loaded nothing written to, per wave.
     """
 
     name: str
@@ -71,6 +77,9 @@ class Step:
     early: tuple[int, str] | None = None
     waits: tuple[int, int] | None = None
     carried: tuple[tuple[int, int], ...] = ()
+    masks: int = 0
+    bits: Callable[[Waves], Unknown] | None = None
+    leaves: Callable[[Waves], list[int]] | None = None
 
     @property
     def touches(self) -> int:

@@ -367,7 +367,14 @@ def _declare_all() -> None:
         lane(name, "VOP1", opcode, types, meaning, facts=facts)
     for name, opcode, types, meaning in _VOP3:
         lane(name, "VOP3", opcode, types, meaning, facts={"upper_half_is_carried": name == "v_mad_u64_u32"})
-    lane("v_cndmask_b32", "VOP2", 0, "i32: i32 i32 mask", lambda m, a, b, chosen: m.where(chosen, b, a))
+    lane(
+        "v_cndmask_b32",
+        "VOP2",
+        0,
+        "i32: i32 i32 mask",
+        lambda m, a, b, chosen: m.where(chosen, b, a),
+        facts={"selects": True},
+    )
     lane("v_fmac_f32", "VOP2", 59, "f32: f32 f32 f32", lambda m, a, b, d: m.fma(a, b, d), reads_destination=True)
     for name, opcode, place in (("v_fmamk_f32", 23, 1), ("v_fmaak_f32", 24, 2)):
         found = {"literal_at": place}

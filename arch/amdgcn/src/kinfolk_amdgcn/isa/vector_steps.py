@@ -43,6 +43,9 @@ def vector_step(given: Given) -> Step:
         targets[0], reads = target, reads | kept
     for source in sources:
         reads |= source.registers
+    masks = 0
+    for source, name in zip(sources, given.declared.operands, strict=True):
+        masks |= source.registers if name == "mask" else 0
     writes = 0
     for target in targets:
         writes |= target.registers
@@ -52,7 +55,7 @@ def vector_step(given: Given) -> Step:
     if given.declared.facts.get("writes_exec"):
         run, writes = _also_to_exec(run, targets[0]), writes | EXEC_MASK
     carried = _carried(given, sources, writes)
-    return given.step(run, reads=reads, writes=writes, lanes=True, unit=_unit(given), carried=carried)
+    return given.step(run, reads=reads, writes=writes, lanes=True, unit=_unit(given), carried=carried, masks=masks)
 
 
 def _also_to_exec(run: Run, target: Target) -> Run:
@@ -166,16 +169,17 @@ def _halves(given: Given) -> int:
 
 
 def _signed(source: Source, name: str, number: int, given: Given) -> Source:
-    fields = given.encoded.fields
+    fields, facts = given.encoded.fields, given.declared.facts
+    selects = bool(facts.get("selects") or facts.get("moves"))
     if given.encoded.format == "VOP3":
         absolute = 0 if _has_scalar_result(given) else fields["abs"]
-        return with_modifiers(source, name, bool(fields["neg"] >> number & 1), bool(absolute >> number & 1))
+        return with_modifiers(source, name, bool(fields["neg"] >> number & 1), bool(absolute >> number & 1), selects)
     if given.encoded.format == "VOP3P":
         if fields["neg"] or fields["neg_hi"] or fields["opsel"] or (fields["opsel_hi"], fields["opsel_hi2"]) != (3, 1):
             raise Stop("unsupported", "selects or negates parts of its operands, which is not modelled")
         return source
     if given.encoded.modifier and number < 2:
-        return with_modifiers(source, name, bool(fields[f"src{number}_neg"]), bool(fields[f"src{number}_abs"]))
+        return with_modifiers(source, name, bool(fields[f"src{number}_neg"]), bool(fields[f"src{number}_abs"]), selects)
     return source
 
 

@@ -94,9 +94,11 @@ class Waves:
     as f32. `s` [waves, 128] holds scalar registers, `s64` the same as pairs. `live` is EXEC as a mask, or of its lanes
     those that an instruction writes (`live_before` is EXEC then too), `group` the
     workgroup of each wave in its batch and `number` the wave in its workgroup. `undefined` are the registers that
-    in some wave nothing has written. Of all waves are `pending`, registers that accesses on their way will write, and
+    in some wave nothing has written, and `unknown` the bits of scalar ones [waves, 128] that it is about. Of all waves
+    are `pending`, registers that accesses on their way will write, and
     these accesses in order: `vector_loads` to memory, `local_loads` to workgroup memory, with scalar loads. `states`
-    counts wait states; `matrix_results` are registers, when a matrix instruction took them, and how long it needs.
+    counts wait states; `jumps` are the instructions, per wave, to which a jump leads; `matrix_results` are registers,
+    when a matrix instruction took them, and how long it needs.
     """
 
     __slots__ = (
@@ -105,6 +107,7 @@ class Waves:
         "count",
         "f",
         "group",
+        "jumps",
         "live",
         "live_before",
         "local_loads",
@@ -118,6 +121,7 @@ class Waves:
         "states",
         "undefined",
         "undefined_before",
+        "unknown",
         "v",
         "vector_loads",
         "written",
@@ -130,11 +134,13 @@ class Waves:
         self.s64 = s.view(np.uint64)
         self.count: int = s.shape[0]
         self.pc = 0
+        self.jumps: list[int] = []
         self.vector_loads: deque[Outstanding] = deque()
         self.local_loads: deque[Outstanding] = deque()
         self.pending = 0
         self.undefined_before: list[int] = [0] * self.count
         self.undefined = self.written = 0
+        self.unknown = np.full(s.shape, 0xFFFFFFFF, np.uint32)
         self.states = 0
         self.matrix_results: list[tuple[int, int, int]] = []
         self.exec_written()
@@ -176,6 +182,9 @@ class Waves:
         """Take registers for unwritten to which an instruction carried what, before it, nothing had written."""
         masks = self.undefined_now()
         for source, target in carried:
+            for register in range(SCALARS) if target >> SCALAR_BIT else ():
+                if target >> SCALAR_BIT + register & 1:
+                    self.unknown[:, register] = 0xFFFFFFFF
             masks = [mask | target if old & source else mask for mask, old in zip(masks, before, strict=True)]
         self.leave_undefined(masks)
 
@@ -202,6 +211,7 @@ class Waves:
         )
         other.pc, other.pending = self.pc, self.pending
         other.leave_undefined([mask for mask, kept in zip(self.undefined_now(), chosen, strict=True) if kept])
+        other.unknown = self.unknown[index]
         other.states, other.matrix_results = self.states, list(self.matrix_results)
         other.vector_loads.extend(each.part(index) for each in self.vector_loads)
         other.local_loads.extend(each.part(index) for each in self.local_loads)
@@ -239,6 +249,7 @@ class Waves:
         )
         both.pc, both.pending = self.pc, self.pending | other.pending
         both.leave_undefined(self.undefined_now() + other.undefined_now())
+        both.unknown = np.concatenate((self.unknown, other.unknown))
         both.states = min(self.states, other.states)
         both.matrix_results = [
             (rows, both.states - (waves.states - at), needed)
