@@ -51,9 +51,7 @@ class LocalMemory:
         if not w.all_live:
             wrong &= w.live
         if wrong.any():
-            what = (
-                f"reaches past the {self.limit} bytes of the workgroup's memory, the launch's dynamic_bytes included"
-            )
+            what = f"reaches past the {self.limit} bytes of the workgroup's memory, the launch's dynamic_bytes included"
             raise _stop("memory", what, wrong, wide)
         if align > 1:
             wrong = wide % align != 0
