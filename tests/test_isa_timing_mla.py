@@ -112,7 +112,7 @@ def test_what_waves_do_is_drawn(tmp_path: Path) -> None:
     boxes = [box for box in root if box.tag.endswith("rect")]
     assert len(boxes) > 100
     [row] = document(*SMALL)["kernels"]
-    text = asked(*SMALL, "--plot", "-").stdout.splitlines()[-len(row["waves"]) - 1 : -1]
+    text = asked(*SMALL, "--plot", "-").stdout.splitlines()[-len(row["waves"]) - 3 : -3]
     for wave, line in zip(row["waves"], text, strict=True):
         letters = len(line) - 15
         assert letters == pytest.approx(64 * wave["end"] / row["clocks"], abs=1.01), "a line is as long as its wave ran"

@@ -141,10 +141,10 @@ def test_what_lies_on_the_edge_is_kept_as_it_is(field, value):
 def test_whole_messages():
     with pytest.raises(TypeError) as caught:
         Problem(num_heads=True)
-    assert str(caught.value) == "Problem.num_heads takes a Python int, got True of type bool"
+    assert str(caught.value) == "Problem.num_heads takes a Python int, got True of type bool. Pass a Python int."
     with pytest.raises(ValueError, match="page_size") as caught:
         Problem(page_size=48 + 1)
-    assert str(caught.value) == "Problem.page_size must be a multiple of 16, from 16 to 64, got 49"
+    assert str(caught.value) == "Problem.page_size must be a multiple of 16, from 16 to 64, got 49. Pass 64."
 
 
 def test_a_remedy_is_a_value_that_is_taken():
@@ -203,3 +203,15 @@ def test_the_hint_of_a_type_error_is_taken_too(value, remedy):
         Problem(page_size=value)
     assert caught.value.remedy == remedy
     Problem(page_size=16)
+
+
+def test_a_word_that_is_none_of_the_values_is_told_the_nearest_and_else_all():
+    for value, told in (
+        ("bfloat16", "Pass 'bf16'."),
+        (np.dtype("float16"), "Pass 'f16'."),
+        (np.float16, "Pass 'f16'."),
+        ("x", "Pass bf16 or f16."),
+    ):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            Problem(dtype=value)
+        assert str(caught.value).endswith(f". {told}")

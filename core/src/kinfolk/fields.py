@@ -24,10 +24,10 @@ class FieldError(KinfolkError):
 
     def __init__(self, owner: str, field: str, value: object, rule: str, remedy: str) -> None:
         self.owner, self.field, self.value, self.rule, self.remedy = owner, field, value, rule, remedy
-        super().__init__(self.sentence())
+        super().__init__(f"{self.sentence()}. {remedy}".rstrip())
 
     def sentence(self) -> str:
-        """Return the whole message: class, field, rule, value."""
+        """Return the message but for its remedy: class, field, rule, value."""
         return f"{self.owner}.{self.field} takes {self.rule}, got {shown(self.value)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -200,11 +200,21 @@ class OneOf:
     def __call__(self, instance: object, field: attrs.Attribute[Any], value: object) -> None:
         owner = type(instance).__name__
         kind = type(self.values[0])
-        remedy = self.instead.get(str(value).lower(), f"Pass {listing(self.values)}.")
         if type(value) is not kind:
-            raise FieldTypeError(owner, field.name, value, f"a Python {kind.__name__}", remedy)
+            raise FieldTypeError(owner, field.name, value, f"a Python {kind.__name__}", self._remedy(value))
         if value not in self.values:
-            raise FieldValueError(owner, field.name, value, listing(self.values), remedy)
+            raise FieldValueError(owner, field.name, value, listing(self.values), self._remedy(value))
+
+    def _remedy(self, value: object) -> str:
+        """Return what to pass: what stands there for the word, the nearest value, or any; a dtype has a word too."""
+        import re
+        from difflib import get_close_matches
+
+        word = value.lower() if isinstance(value, str) else "".join(re.findall(r"\w+", shown(value))[-1:]).lower()
+        known = {str(each).lower(): each for each in self.values}
+        near = get_close_matches(word, list(known), n=1)
+        nearest = f"Pass {known[near[0]]!r}." if near else f"Pass {listing(self.values)}."
+        return self.instead.get(word, nearest)
 
 
 @attrs.frozen

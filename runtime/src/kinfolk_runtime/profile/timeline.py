@@ -52,8 +52,9 @@ class Timeline:
         for wave in self.timing.waves:
             pieces = _pieces(wave, self.timing.clocks, TEXT_COLUMNS)
             lines.append(f"{_name(wave):>14} {''.join(map(_letter, pieces))}".rstrip())
-        legend = ", ".join(f"{letter} {cause.replace('_', ' ')}" for cause, letter in LETTERS.items())
-        return "\n".join([*lines, f"{legend}; small letters and · : standing still"])
+        letters = [f"{letter} {cause.replace('_', ' ')}" for cause, letter in LETTERS.items()]
+        legend = [", ".join(letters[:4]), ", ".join(letters[4:]), "small letters and · : standing still"]
+        return "\n".join([*lines, *legend])
 
     def draw(self, path: Path) -> None:
         """Write the picture to a file: SVG by its suffix, else what Pillow writes of that suffix."""
