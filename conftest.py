@@ -7,6 +7,7 @@ families and archs, and a test in `tests/` needs those that are a parameter of i
 
 import ast
 import contextlib
+import gc
 import importlib.metadata
 import importlib.util
 import os
@@ -32,6 +33,9 @@ def offered_in(group: str) -> set[str]:
 OFFERED = frozenset(name for group in GROUPS for name in offered_in(group))
 INSTALLED = frozenset(entry.name for group in GROUPS for entry in importlib.metadata.entry_points(group=group))
 ABSENT = OFFERED - INSTALLED
+
+gc.set_threshold(20_000, 10, 20)
+"""Kernels are a million small objects that stay; by Python's defaults, looking them through takes a third of a test."""
 
 
 def module_needs(path: Path) -> Iterator[str]:
