@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
+from kinfolk.check import Expected, Scenario
 from kinfolk.dispatch import dispatch
+from kinfolk.flavor import DEFAULT_FLAVOR
+from kinfolk.plugins.composition import Composition
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.simulator import Simulator
@@ -17,19 +20,28 @@ from kinfolk_runtime.verify import Runner
 MOST = 12
 """So many artifacts are kept: the text of a kernel takes megabytes."""
 _built: dict[tuple[Any, ...], Artifact] = {}
+_references: dict[tuple[Any, ...], Mapping[str, Expected]] = {}
 
 
-def artifact_of(request: Any, arch: str) -> Artifact:
+def artifact_of(request: Any, arch: str, flavor: str = DEFAULT_FLAVOR) -> Artifact:
     """Return a request's plan with its kernels, those of another request where that has the same. To be asked before
     a fault is planted in what emits them.
     """
-    plan = dispatch(request, arch)
-    key = (arch, *(launch.spec.identity() for launch in plan.launches))
+    plan = dispatch(request, arch, flavor)
+    key = (arch, flavor, *(launch.spec.identity() for launch in plan.launches))
     found = _built.pop(key, None) or compile_plan(plan)
     _built[key] = found
     if len(_built) > MOST:
         del _built[next(iter(_built))]
     return attrs.evolve(found, plan=plan)
+
+
+def expected_of(composition: Composition, scenario: Scenario) -> Mapping[str, Expected]:
+    """Return the reference of one of a family's scenarios, which no arch has a part in."""
+    key = (composition.family, scenario.request, scenario.name)
+    if key not in _references:
+        _references[key] = composition.reference(scenario.request, scenario.inputs())
+    return _references[key]
 
 
 @functools.cache

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
+from built_once import expected_of
 
 from kinfolk.check import ScenarioReport
 from kinfolk.plugins.composition import Composition
@@ -15,12 +16,17 @@ from kinfolk_runtime.isa import MachineExecutor
 from kinfolk_runtime.verify import Runner, run_scenario
 
 NOP = 0xBF800000
+WAIT = 12
+"""The opcode of s_waitcnt in SOPP."""
+STORES = range(24, 32)
+"""Opcodes of stores in MUBUF and FLAT."""
+OTHER_REGISTER = 2
 
 
 def judged(composition: Composition, artifact: Artifact, name: str, executor: MachineExecutor) -> ScenarioReport:
     """Run a scenario of an artifact on machine code; an executor keeps the kernels that it has translated."""
     [scenario] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
-    return run_scenario(composition, artifact, scenario, (Runner(executor),))
+    return run_scenario(composition, artifact, scenario, (Runner(executor),), expected_of(composition, scenario))
 
 
 def instructions(artifact: Artifact, number: int = 0) -> list[Encoded]:
@@ -42,6 +48,12 @@ def instructions_that_ran(executor: MachineExecutor, artifact: Artifact, number:
     return [each for each in instructions(artifact, number) if each.offset in ran]
 
 
+def other_store(ran: Sequence[Encoded]) -> dict[int, int]:
+    """Return the word of a fault: the last store of these instructions stores another register."""
+    last = [each for each in ran if each.format in ("MUBUF", "FLAT") and each.opcode in STORES][-1]
+    return {last.offset + 4: (last.bits >> 32) ^ OTHER_REGISTER << 8}
+
+
 def edited(artifact: Artifact, places: Mapping[int, int], number: int = 0) -> Artifact:
     """Return an artifact of which a kernel, each time it is launched, has other words at offsets in its code.
 
@@ -60,10 +72,15 @@ def edited(artifact: Artifact, places: Mapping[int, int], number: int = 0) -> Ar
     )
 
 
+def told(report: ScenarioReport) -> str:
+    """Return the messages of a report's findings."""
+    return "\n".join(finding.message for finding in report.findings)
+
+
 def kind_found(composition: Composition, artifact: Artifact, name: str, executor: MachineExecutor) -> str:
-    """Return what is found of an artifact: the kind of its first fault, `wrong` for its outputs, or nothing."""
+    """Return what is found of an artifact: the kind of its fault, `wrong` for its outputs, or nothing."""
     report = judged(composition, artifact, name, executor)
-    if report.status == "pass":
-        return ""
-    first = report.findings[0] if report.findings else None
-    return first.message.rpartition("[")[2].rstrip("]") if first and first.code == "simulation" else "wrong"
+    if report.outputs:
+        return "" if report.status == "pass" else "wrong"
+    [fault] = report.findings
+    return fault.message.rpartition("[")[2].rstrip("]") if fault.code == "simulation" else fault.code

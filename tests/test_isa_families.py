@@ -6,9 +6,12 @@ The oracles are the simulator, which knows nothing of machine code, and each fam
 from __future__ import annotations
 
 import importlib.metadata
+from functools import cache
 from typing import Any
 
 import pytest
+from built_once import expected_of, simulator
+from isa_edits import edited, instructions_that_ran, other_store
 
 from kinfolk.check import Scenario, compare
 from kinfolk.dispatch import selections
@@ -18,13 +21,17 @@ from kinfolk_runtime.binder import bind
 from kinfolk_runtime.conformance.runs import artifact_of
 from kinfolk_runtime.conformance.small import compared_kernels, smallest_requests
 from kinfolk_runtime.isa import MachineExecutor
-from kinfolk_runtime.simulator import Simulator
 from kinfolk_runtime.verify import Runner, run_scenario
 
 pytestmark = [pytest.mark.compile, pytest.mark.simulate, pytest.mark.needs("gfx942", "gfx950")]
 
 FAMILIES = sorted({entry.name for entry in importlib.metadata.entry_points(group="kinfolk.families")})
 ARCHS = ("gfx942", "gfx950")
+
+
+@cache
+def subject_of(family: str, arch: str) -> Subject:
+    return Subject.of_family(family, arch)
 
 
 def fullest(subject: Subject, request: Any) -> tuple[Scenario, Artifact]:
@@ -42,16 +49,16 @@ def outputs(artifact: Artifact, inputs: Any, subject: Subject, executor: Any) ->
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_machine_code_gives_the_bits_of_the_ir_and_both_meet_the_reference(family: str, arch: str) -> None:
-    subject = Subject.of_family(family, arch)
+    subject, executor = subject_of(family, arch), MachineExecutor()
     requests = smallest_requests(subject)
     assert requests
     for request in requests:
         scenario, artifact = fullest(subject, request)
-        inputs, executor = scenario.inputs(), MachineExecutor()
+        inputs, before = scenario.inputs(), len(executor.executed)
         found = outputs(artifact, inputs, subject, executor)
-        assert executor.executed
-        simulated = outputs(artifact, inputs, subject, Simulator())
-        expected = subject.composed.reference(scenario.request, inputs)
+        assert len(executor.executed) > before
+        simulated = outputs(artifact, inputs, subject, simulator())
+        expected = expected_of(subject.composed, scenario)
         for name, array in found.items():
             assert array.size and array.tobytes() == simulated[name].tobytes(), (artifact.plan.candidate, name)
             compared = compare(name, artifact.plan.binding(name).dtype, array, expected[name])
@@ -59,17 +66,16 @@ def test_machine_code_gives_the_bits_of_the_ir_and_both_meet_the_reference(famil
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_wrong_object_in_the_place_of_a_kernel_is_seen_by_both(family: str, sibling: Any) -> None:
+def test_a_wrong_object_in_the_place_of_a_kernel_is_seen_by_both(family: str) -> None:
     """The control: the last store of a kernel that ran stores another register."""
-    edits = sibling("isa_edits")
-    subject = Subject.of_family(family, "gfx942")
+    subject = subject_of(family, "gfx942")
     scenario, artifact = fullest(subject, smallest_requests(subject)[0])
     inputs, executor = scenario.inputs(), MachineExecutor(traced=True)
     right = outputs(artifact, inputs, subject, executor)
     number = next(at for at, each in enumerate(artifact.kernels) if each.symbol == executor.executed[-1].symbol)
-    ran = edits.instructions_that_ran(executor, artifact, number)
-    store = [each for each in ran if each.format in ("MUBUF", "FLAT") and 24 <= each.opcode < 32][-1]
-    wrong = edits.edited(artifact, {store.offset + 4: (store.bits >> 32) ^ 2 << 8}, number)
-    found = outputs(wrong, inputs, subject, MachineExecutor())
+    wrong = edited(artifact, other_store(instructions_that_ran(executor, artifact, number)), number)
+    faulty = MachineExecutor()
+    found = outputs(wrong, inputs, subject, faulty)
     assert any(found[name].tobytes() != array.tobytes() for name, array in right.items())
-    assert run_scenario(subject.composed, wrong, scenario, (Runner(MachineExecutor()),)).status == "fail"
+    report = run_scenario(subject.composed, wrong, scenario, (Runner(faulty),), expected_of(subject.composed, scenario))
+    assert report.status == "fail"

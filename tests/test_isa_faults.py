@@ -7,19 +7,18 @@ waves run; what they do is judged by the rules of the machine and by the family'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from types import ModuleType
+from functools import lru_cache
 from typing import Any
 
 import attrs
 import pytest
+from built_once import artifact_of
+from isa_edits import NOP, WAIT, edited, instructions, instructions_that_ran, judged, kind_found, other_store
 
-from kinfolk.dispatch import dispatch
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk_amdgcn.isa.encoding import Encoded
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime.artifact import Artifact
-from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.isa import MachineExecutor
 
 pytestmark = [pytest.mark.compile, pytest.mark.simulate, pytest.mark.needs("mla", "gfx942", "gfx950")]
@@ -61,26 +60,30 @@ TARGETS = [(arch, flavor) for arch in ("gfx942", "gfx950") for flavor in ("llvm2
 NEW_ONLY = ("pipelined", "grouped")
 """Older code generators cannot compile these; dispatch refuses them."""
 CASES = [
-    (*target, kernel) for kernel in KERNELS for target in TARGETS if not (kernel in NEW_ONLY and "llvm20" in target)
+    (*target, kernel) for target in TARGETS for kernel in KERNELS if not (kernel in NEW_ONLY and "llvm20" in target)
 ]
-WAIT, SWIZZLE, PERMUTES = 12, 61, (62, 63)
-STORES = range(24, 32)
+SWIZZLE, PERMUTES = 61, (62, 63)
 PRODUCTS = {53, 55, *range(64, 88), *range(96, 128)}
-NEXT_LANES, OTHER_ROW, OTHER_REGISTER = 8, 0x0400, 2
+NEXT_LANES, OTHER_ROW = 8, 0x0400
 
 
-@cache
 def served(arch: str, flavor: str, name: str) -> tuple[Composition, Artifact]:
-    return compose("mla", arch), compile_plan(dispatch(attrs.evolve(REQUEST, **REQUESTS[name]), arch, flavor))
+    return compose("mla", arch), artifact_of(attrs.evolve(REQUEST, **REQUESTS[name]), arch, flavor)
 
 
-@cache
-def run_of(edits: ModuleType, arch: str, flavor: str, name: str) -> MachineExecutor:
+@lru_cache(maxsize=1)
+def run_of(arch: str, flavor: str, name: str) -> MachineExecutor:
     """Return the executor of a run without a fault."""
     executor = MachineExecutor(traced=True)
-    report = edits.judged(*served(arch, flavor, name), "ragged", executor)
+    report = judged(*served(arch, flavor, name), "ragged", executor)
     assert report.status == "pass", report.findings
     return executor
+
+
+@lru_cache(maxsize=1)
+def executor_of(arch: str, flavor: str, name: str) -> MachineExecutor:
+    """Return the executor of runs with faults, which translates the kernels beside the faulty one once."""
+    return MachineExecutor()
 
 
 def of(ran: Sequence[Encoded], *formats: str, opcodes: Any) -> list[Encoded]:
@@ -91,10 +94,9 @@ def planted(fault: str, ran: Sequence[Encoded]) -> dict[int, int]:
     """Return the words of a fault, by their offsets in a kernel of which these instructions ran."""
     if fault.endswith("wait"):
         waits = of(ran, "SOPP", opcodes=(WAIT,))
-        return {waits[len(waits) // (4 if fault.startswith("early") else 2)].offset: 0xBF800000}
+        return {waits[len(waits) // (4 if fault.startswith("early") else 2)].offset: NOP}
     if fault == "store":
-        last = of(ran, "MUBUF", "FLAT", opcodes=STORES)[-1]
-        return {last.offset + 4: (last.bits >> 32) ^ OTHER_REGISTER << 8}
+        return other_store(ran)
     if fault == "product":
         first = of(ran, "VOP3P", opcodes=PRODUCTS)[0]
         high = first.bits >> 32
@@ -104,25 +106,20 @@ def planted(fault: str, ran: Sequence[Encoded]) -> dict[int, int]:
     return {crossing.offset: low ^ OTHER_ROW if crossing.opcode == SWIZZLE else low + NEXT_LANES}
 
 
-@pytest.fixture(scope="module")
-def edits(sibling: Any) -> ModuleType:
-    return sibling("isa_edits")
-
-
 @pytest.mark.parametrize(("arch", "flavor", "kernel"), CASES)
-def test_every_fault_in_a_kernel_is_found(edits: ModuleType, arch: str, flavor: str, kernel: str) -> None:
+def test_every_fault_in_a_kernel_is_found(arch: str, flavor: str, kernel: str) -> None:
     name, symbol, faults = KERNELS[kernel]
     composition, artifact = served(arch, flavor, name)
     number = next(at for at, each in enumerate(artifact.kernels) if each.symbol.startswith(symbol))
-    ran = edits.instructions_that_ran(run_of(edits, arch, flavor, name), artifact, number)
-    executor = MachineExecutor()
+    ran = instructions_that_ran(run_of(arch, flavor, name), artifact, number)
+    executor = executor_of(arch, flavor, name)
     for fault in faults:
-        wrong = edits.edited(artifact, planted(fault, ran), number)
-        found = edits.kind_found(composition, wrong, "ragged", executor)
+        wrong = edited(artifact, planted(fault, ran), number)
+        found = kind_found(composition, wrong, "ragged", executor)
         assert found in (("outstanding", "race") if fault.endswith("wait") else ("wrong",)), (fault, found)
 
 
-def test_words_that_are_put_back_show_no_fault(edits: ModuleType) -> None:
+def test_words_that_are_put_back_show_no_fault() -> None:
     """The control: a kernel that was taken apart and put together as it was, and one whose order of rows is another.
 
     The first exchange of the combination is of a maximum, which only keeps numbers in range: with another row the sums
@@ -130,7 +127,7 @@ def test_words_that_are_put_back_show_no_fault(edits: ModuleType) -> None:
     """
     composition, artifact = served("gfx942", "llvm22", "split")
     executor = MachineExecutor()
-    assert edits.kind_found(composition, edits.edited(artifact, {}, 1), "ragged", executor) == ""
-    exchange = of(edits.instructions(artifact, 1), "DS", opcodes=(SWIZZLE,))[0]
+    assert kind_found(composition, edited(artifact, {}, 1), "ragged", executor) == ""
+    exchange = of(instructions(artifact, 1), "DS", opcodes=(SWIZZLE,))[0]
     other = {exchange.offset: (exchange.bits & 0xFFFFFFFF) ^ OTHER_ROW}
-    assert edits.kind_found(composition, edits.edited(artifact, other, 1), "ragged", executor) == ""
+    assert kind_found(composition, edited(artifact, other, 1), "ragged", executor) == ""

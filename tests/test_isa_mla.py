@@ -6,26 +6,23 @@ are planted in the words of a compiled object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
 import pytest
+from built_once import artifact_of, simulator
+from isa_edits import NOP, WAIT, edited, instructions, judged, kind_found, told
 
-from kinfolk.check import ScenarioReport
-from kinfolk.dispatch import dispatch
 from kinfolk.errors import BindError
 from kinfolk.plugins.composition import Composition, compose
-from kinfolk_amdgcn.codeobject import read_code_object
-from kinfolk_amdgcn.isa.encoding import Encoded, decoded
+from kinfolk_amdgcn.isa.encoding import Encoded
 from kinfolk_amdgcn.isa.flow_steps import counts_of_wait
 from kinfolk_mla.request import MlaRequest
-from kinfolk_runtime.artifact import Artifact, sha256
+from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import bind
-from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.isa import MachineExecutor
-from kinfolk_runtime.simulator import Simulator
-from kinfolk_runtime.verify import Runner, run_scenario, written_memory
+from kinfolk_runtime.verify import written_memory
 
 pytestmark = [pytest.mark.compile, pytest.mark.simulate, pytest.mark.needs("mla", "gfx942", "gfx950")]
 
@@ -45,20 +42,11 @@ REQUEST = MlaRequest(
     num_seg=2,
 )
 SMALL: dict[str, Any] = {"num_seg": 1, "max_seqlen_k": 40, "num_pages": 8}
-NOP = 0xBF800000
 TARGETS = [(arch, flavor) for arch in ("gfx942", "gfx950") for flavor in ("llvm20", "llvm22")]
-Edit = Callable[[Encoded], int | None]
 
 
 def served(arch: str, flavor: str = "llvm22", **changes: Any) -> tuple[Composition, Artifact]:
-    request = attrs.evolve(REQUEST, **changes)
-    return compose("mla", arch), compile_plan(dispatch(request, arch, flavor))
-
-
-def judged(composition: Composition, artifact: Artifact, name: str) -> tuple[ScenarioReport, MachineExecutor]:
-    [scenario] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
-    executor = MachineExecutor()
-    return run_scenario(composition, artifact, scenario, (Runner(executor),)), executor
+    return compose("mla", arch), artifact_of(attrs.evolve(REQUEST, **changes), arch, flavor)
 
 
 def outputs(composition: Composition, artifact: Artifact, name: str, executor: Any) -> dict[str, bytes]:
@@ -73,7 +61,8 @@ def outputs(composition: Composition, artifact: Artifact, name: str, executor: A
 def test_decode_in_segments_and_their_combination_meet_the_reference(arch: str, flavor: str) -> None:
     composition, artifact = served(arch, flavor)
     for name in ("ragged", "bad_pages"):
-        report, executor = judged(composition, artifact, name)
+        executor = MachineExecutor()
+        report = judged(composition, artifact, name, executor)
         assert report.status == "pass", report.findings
         assert [launch.products > 0 for launch in executor.executed] == [True, False]
 
@@ -82,7 +71,7 @@ def test_decode_in_segments_and_their_combination_meet_the_reference(arch: str, 
 def test_machine_code_gives_the_bits_of_the_simulator(arch: str) -> None:
     """Exactness is part of what ops mean, and nothing that LLVM does may change it."""
     composition, artifact = served(arch)
-    simulated = outputs(composition, artifact, "ragged", Simulator())
+    simulated = outputs(composition, artifact, "ragged", simulator())
     assert outputs(composition, artifact, "ragged", MachineExecutor()) == simulated
 
 
@@ -91,56 +80,32 @@ def test_machine_code_gives_the_bits_of_the_simulator(arch: str) -> None:
 def test_wide_structures_meet_the_reference(arch: str, heads: int, candidate: str) -> None:
     """With accumulation registers, and on the arch that has them, loads that pass no registers and wide products."""
     composition, artifact = served(arch, num_heads=heads, candidate=candidate, max_seqlen_k=70, num_seg=1)
-    report, _ = judged(composition, artifact, "ragged")
+    report = judged(composition, artifact, "ragged", MachineExecutor())
     assert report.status == "pass", report.findings
 
 
 @pytest.mark.parametrize(("arch", "kv_dtype"), [("gfx942", "f8E4M3FNUZ"), ("gfx950", "f8E4M3FN")])
 def test_a_cache_of_8_bit_floats_meets_the_reference(arch: str, kv_dtype: str) -> None:
     composition, artifact = served(arch, **SMALL, kv_dtype=kv_dtype)
-    report, _ = judged(composition, artifact, "ragged")
+    report = judged(composition, artifact, "ragged", MachineExecutor())
     assert report.status == "pass", report.findings
 
 
 def test_prefill_meets_the_reference() -> None:
     changes: dict[str, Any] = {"num_heads": 1, "absorbed_query": False, "max_seqlen_q": 20, "total_q": 30}
     composition, artifact = served("gfx942", num_seg=0, **changes)
-    report, _ = judged(composition, artifact, "ragged")
+    report = judged(composition, artifact, "ragged", MachineExecutor())
     assert report.status == "pass", report.findings
 
 
-def instructions(artifact: Artifact, number: int = 0) -> list[Encoded]:
-    compiled = artifact.kernels[number]
-    return list(decoded(read_code_object(compiled.object).functions[compiled.symbol]))
+def messages(composition: Composition, artifact: Artifact) -> str:
+    return told(judged(composition, artifact, "ragged", MachineExecutor()))
 
 
-def edited(artifact: Artifact, places: dict[int, int]) -> Artifact:
-    """Return an artifact whose first kernel has other words at offsets in its code, recorded as if it were so."""
-    first, *others = artifact.kernels
-    code = read_code_object(first.object).functions[first.symbol]
-    words = bytearray(code)
-    for offset, word in places.items():
-        words[offset : offset + 4] = word.to_bytes(4, "little")
-    assert first.object.count(code) == 1
-    changed = first.object.replace(code, bytes(words))
-    compiled = attrs.evolve(first, object=changed, object_sha256=sha256(changed))
-    return attrs.evolve(artifact, kernels=(compiled, *others))
-
-
-def messages(composition: Composition, artifact: Artifact, name: str = "ragged") -> str:
-    report, _ = judged(composition, artifact, name)
-    return "\n".join(finding.message for finding in report.findings)
-
-
-def found_kinds(composition: Composition, artifact: Artifact, places: Iterator[dict[int, int]]) -> list[str]:
+def found_kinds(composition: Composition, artifact: Artifact, places: Iterable[dict[int, int]]) -> list[str]:
     """Return what is found of each of several faults: the kind of the first finding, `wrong` outputs, or nothing."""
-    kinds: list[str] = []
-    for place in places:
-        report, _ = judged(composition, edited(artifact, place), "ragged")
-        first = report.findings[0] if report.findings else None
-        kind = first.message.rpartition("[")[2].rstrip("]") if first and first.code == "simulation" else "wrong"
-        kinds.append(kind if report.status != "pass" else "")
-    return kinds
+    executor = MachineExecutor()
+    return [kind_found(composition, edited(artifact, place), "ragged", executor) for place in places]
 
 
 def of(artifact: Artifact, format_: str, *opcodes: int) -> list[Encoded]:
@@ -153,10 +118,10 @@ def of(artifact: Artifact, format_: str, *opcodes: int) -> list[Encoded]:
 def test_a_wait_that_is_taken_out_is_found(arch: str) -> None:
     """Waits spread over the code, of both kinds of accesses; what is read is told by name."""
     composition, artifact = served(arch, **SMALL)
-    waits = of(artifact, "SOPP", 12)
+    waits = of(artifact, "SOPP", WAIT)
     places = [{each.offset: NOP} for each in waits[4:-6:7]]
     assert len(places) >= 6
-    assert set(found_kinds(composition, artifact, iter(places))) <= {"outstanding", "race"}
+    assert set(found_kinds(composition, artifact, places)) <= {"outstanding", "race"}
     told = messages(composition, edited(artifact, places[0]))
     assert "which a load is still writing: nothing waits for it" in told and "at offset 0x" in told
 
@@ -165,8 +130,8 @@ def test_a_wait_that_is_taken_out_is_found(arch: str) -> None:
 def test_waits_that_one_request_does_not_reach_are_found_with_another(arch: str) -> None:
     """The last waits are on the ways of whole outputs and of segments: each is found where its way is gone."""
     whole, parts = served(arch, **SMALL), served(arch, **{**SMALL, "num_seg": 2})
-    places = [{each.offset: NOP} for each in of(whole[1], "SOPP", 12)[-7:]]
-    alone, apart = (found_kinds(*request, iter(places)) for request in (whole, parts))
+    places = [{each.offset: NOP} for each in of(whole[1], "SOPP", WAIT)[-7:]]
+    alone, apart = (found_kinds(*request, places) for request in (whole, parts))
     assert alone.count("") == 3 and apart.count("") == 2
     assert {one or other for one, other in zip(alone, apart, strict=True)} == {"outstanding"}
 
@@ -176,7 +141,7 @@ def test_a_load_to_workgroup_memory_that_nothing_waits_for_is_found() -> None:
     wide: dict[str, Any] = {"num_heads": 128, "candidate": "mla.pipelined", "num_seg": 1}
     composition, artifact = served("gfx950", **wide)
     assert any(each.fields["lds"] for each in of(artifact, "MUBUF", 23))
-    waits = [each for each in of(artifact, "SOPP", 12) if counts_of_wait(each.fields["simm16"]) == (0, 0)]
+    waits = [each for each in of(artifact, "SOPP", WAIT) if counts_of_wait(each.fields["simm16"]) == (0, 0)]
     told = messages(composition, edited(artifact, {waits[0].offset: NOP}))
     assert "workgroup memory that a load is still writing: its wave has not waited for it" in told
 
@@ -193,7 +158,7 @@ def test_wait_states_that_are_taken_out_are_found() -> None:
     idle = [each for each in of(artifact, "SOPP", 0) if each.fields["simm16"]]
     places = [{each.offset: NOP} for each in idle[::8]]
     assert len(places) > 3
-    assert set(found_kinds(composition, artifact, iter(places))) == {"wait_states"}
+    assert set(found_kinds(composition, artifact, places)) == {"wait_states"}
 
 
 def test_a_lane_swizzle_that_is_changed_is_wrong() -> None:
@@ -201,16 +166,16 @@ def test_a_lane_swizzle_that_is_changed_is_wrong() -> None:
     composition, artifact = served("gfx942", **SMALL)
     swizzles = of(artifact, "DS", 61)
     places = [{each.offset: (each.bits & 0xFFFFFFFF) ^ 0x0400} for each in swizzles]
-    assert found_kinds(composition, artifact, iter(places)).count("wrong") >= 2
+    assert found_kinds(composition, artifact, places).count("wrong") >= 2
 
 
 def test_a_register_that_is_changed_is_found() -> None:
     """A fragment read to another register, one at another offset of workgroup memory, and a source never written."""
     composition, artifact = served("gfx942", **SMALL)
     reads = of(artifact, "DS", 255)
-    [moved] = found_kinds(composition, artifact, iter([{reads[0].offset + 4: (reads[0].bits >> 32) ^ 1 << 26}]))
+    [moved] = found_kinds(composition, artifact, [{reads[0].offset + 4: (reads[0].bits >> 32) ^ 1 << 26}])
     assert moved in ("wrong", "outstanding", "uninitialised")
-    [shifted] = found_kinds(composition, artifact, iter([{reads[2].offset: (reads[2].bits & 0xFFFFFFFF) ^ 0x10}]))
+    [shifted] = found_kinds(composition, artifact, [{reads[2].offset: (reads[2].bits & 0xFFFFFFFF) ^ 0x10}])
     assert shifted == "wrong"
 
 
@@ -240,7 +205,8 @@ def test_the_words_as_they_are_show_no_fault() -> None:
 def test_what_ran_is_counted_and_told() -> None:
     """Of a launch of one workgroup with 40 keys and 16 heads: products by hand, two products of 16 heads a key tile."""
     composition, artifact = served("gfx942", **SMALL, num_seqs=1, total_q=1)
-    _, executor = judged(composition, artifact, "single_key")
+    executor = MachineExecutor()
+    judged(composition, artifact, "single_key", executor)
     [launch] = executor.executed
     waves = launch.by_name["s_endpgm"]
     assert waves == 4 and launch.by_name["s_barrier"] % waves == 0

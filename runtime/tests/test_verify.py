@@ -23,6 +23,7 @@ from double_family import (
 from kinfolk.arch import Arch
 from kinfolk.candidate import Candidate
 from kinfolk.check import Finding, Scenario
+from kinfolk.dispatch import selections
 from kinfolk.errors import PluginError
 from kinfolk.expr import field
 from kinfolk.hooks import hookimpl
@@ -37,7 +38,7 @@ from kinfolk_runtime.artifact import ArtifactError, sha256
 from kinfolk_runtime.executor import Work
 from kinfolk_runtime.simulator import Simulator
 from kinfolk_runtime.simulator.fault import FaultKind, KernelFault, Party
-from kinfolk_runtime.verify import ONE_ORDER, ORDER_SEEDS, runners_of, verify
+from kinfolk_runtime.verify import ONE_ORDER, ORDER_SEEDS, run_scenario, runners_of, verify
 
 
 @pytest.fixture
@@ -117,6 +118,17 @@ def test_a_reference_that_leaves_an_output_out_is_the_plugins_fault(run):
     family.expected_name = "z"
     with pytest.raises(PluginError, match="gives None for y"):
         run(family)
+
+
+def test_outputs_are_judged_by_the_reference_that_the_caller_has():
+    composition = composition_of(Family())
+    wanted = selections.plan(composition, DoubleRequest(), "llvm22")
+    artifact = compile_without_llvm(wanted, composition=composition)
+    scenario = composition.scenarios_of(wanted)[0]
+    right = composition.reference(scenario.request, scenario.inputs())
+    wrong = {name: attrs.evolve(each, value=each.value + 1.0) for name, each in right.items()}
+    reports = [run_scenario(composition, artifact, scenario, runners_of(), given) for given in (None, right, wrong)]
+    assert [report.status for report in reports] == ["pass", "pass", "fail"]
 
 
 OTHER = b"4 registers"

@@ -203,13 +203,17 @@ def chosen_scenarios(offered: Sequence[Any], wanted: Iterable[str] | None) -> tu
 
 
 def run_scenario(
-    composition: Composition, artifact: Artifact, scenario: Scenario, runners: Sequence[Runner]
+    composition: Composition,
+    artifact: Artifact,
+    scenario: Scenario,
+    runners: Sequence[Runner],
+    expected: Mapping[str, Expected] | None = None,
 ) -> ScenarioReport:
     """Run one scenario of an artifact's request with each runner and judge its outputs.
 
-    What goes wrong on the way is a finding.
+    `expected` is what the reference gives, where the caller has it already. What goes wrong on the way is a finding.
     """
-    return _Run(composition, artifact, runners).scenario(scenario)
+    return _Run(composition, artifact, runners).scenario(scenario, expected)
 
 
 @attrs.frozen(eq=False)
@@ -220,11 +224,12 @@ class _Run:
     artifact: Artifact
     runners: Sequence[Runner]
 
-    def scenario(self, scenario: Scenario) -> ScenarioReport:
-        """Run one scenario in every order; the reference is computed once."""
+    def scenario(self, scenario: Scenario, expected: Mapping[str, Expected] | None = None) -> ScenarioReport:
+        """Run one scenario in every order; the reference is computed once, if at all."""
         artifact = self._artifact_for(scenario)
         inputs = scenario.inputs()
-        expected = self.composition.reference(scenario.request, inputs)
+        if expected is None:
+            expected = self.composition.reference(scenario.request, inputs)
         compared: list[Comparison] = []
         found: dict[object, tuple[Finding, list[int | None]]] = {}
         for runner in self.runners:
