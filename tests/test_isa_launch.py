@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinfolk.errors import SimulationError
+from kinfolk.errors import BindError, SimulationError, ToolError
 from kinfolk.ir.types import I32, PointerType
 from kinfolk.parameters import Parameter
 from kinfolk.plugins.loading import load
@@ -122,3 +122,58 @@ def test_waves_that_wait_for_others_that_have_ended_are_told() -> None:
     with pytest.raises(MachineFault, match="barrier that others, which have ended, do not reach") as caught:
         launched("gfx942", compiled("gfx942", HALF_WAITS), 384)
     assert caught.value.kind == "sync"
+
+
+X = np.zeros(128, np.int32)
+READ_ONLY = X.copy()
+READ_ONLY.flags.writeable = False
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "count", "arguments", "said"),
+    [
+        ((0, 1, 1), 128, 2, (X, 7), r"grid is \(0, 1, 1\)"),
+        ((1, 1, 1), 0, 2, (X, 7), r"block is \(0, 1, 1\)"),
+        ((1, 1, 1), 129, 2, (X, 7), "129 items; k is compiled for 128"),
+        ((1, 1, 1), 128, 1, (X,), r"k takes 2 arguments: .*; 1 parameters are declared"),
+        ((1, 1, 1), 128, 2, (X,), r"2 parameters \(x, n\), 1 arguments are given"),
+        ((1, 1, 1), 128, 2, (X, 1 << 31), "argument n of k is 2147483648, its type is i32"),
+        ((1, 1, 1), 128, 2, (X, 1.5), "argument n of k is 1.5, its type is i32"),
+        ((1, 1, 1), 128, 2, (X, True), "argument n of k is True, its type is i32"),
+        ((1, 1, 1), 128, 2, (5, 7), "parameter x is a pointer, got 5"),
+        ((1, 1, 1), 128, 2, (READ_ONLY, 7), "argument x is an array that may only be read"),
+        ((1, 1, 1), 128, 2, (np.array([None]), 7), "argument x is an array of object"),
+    ],
+)
+def test_a_launch_that_does_not_fit_is_told(
+    grid: tuple[int, int, int], block: int, count: int, arguments: tuple[Any, ...], said: str
+) -> None:
+    code, arch = compiled("gfx942", ADD), load("arch", "gfx942").plugin.kinfolk_arch()
+    with pytest.raises(BindError, match=said):
+        MachineExecutor().launch(code, "k", arch, grid, block, PARAMETERS[:count], arguments)
+    MachineExecutor().launch(code, "k", arch, (1, 1, 1), 128, PARAMETERS, (X, -(1 << 31)))
+
+
+def test_an_alignment_that_is_no_power_of_two_is_told() -> None:
+    for alignment in (0, 3, -4):
+        with pytest.raises(BindError, match=f"alignment is {alignment}: pass a power of two"):
+            MachineExecutor(alignment=alignment)
+
+
+def test_damaged_objects_are_told_and_none_ends_in_an_error_of_ours() -> None:
+    """Bytes of an object changed at random, and its end cut off: it runs, or a message says what is wrong."""
+    code, generator = compiled("gfx942", ADD), np.random.default_rng(5)
+    told = 0
+    for number in range(300):
+        damaged = np.frombuffer(code, np.uint8).copy()
+        places = generator.integers(0, len(code), 1 + number % 4)
+        damaged[places] = generator.integers(0, 256, len(places))
+        whole = damaged.tobytes()[: len(code) if number % 5 else int(generator.integers(0, len(code)))]
+        try:
+            launched("gfx942", whole, 3 * 128)
+        except (SimulationError, ToolError, BindError):
+            told += 1
+    assert 50 < told < 300
+    end = compiled("gfx942", ADD).replace((0xBF810000).to_bytes(4, "little"), (0xBF800000).to_bytes(4, "little"))
+    with pytest.raises(MachineFault, match="the last instruction of the code: no s_endpgm ends the waves"):
+        launched("gfx942", end, 3 * 128)

@@ -190,6 +190,8 @@ def test_what_does_not_fit_a_kernel_is_told_with_what_it_takes() -> None:
         ([out, 1 << 64], "argument n of k is a value of 8 bytes, got 18446744073709551616"),
         ([out, np.int32(5)], "argument n of k is a value of 8 bytes"),
         ([out, out], "argument n of k is a value of 8 bytes"),
+        ([np.array([None] * 16), 5], "argument out is an array of object, which has no bytes that a kernel could use"),
+        ([out.astype(">u4"), 5], "argument out is an array of >u4"),
     ):
         with pytest.raises(BindError, match=said):
             launch(code, one, given)
@@ -197,13 +199,18 @@ def test_what_does_not_fit_a_kernel_is_told_with_what_it_takes() -> None:
         (LaunchShape(grid=(1, 1, 1), block=(257, 1, 1)), r"257 items; k is compiled for 256"),
         (LaunchShape(grid=(0, 1, 1), block=(16, 1, 1)), r"grid is \(0, 1, 1\)"),
         (LaunchShape(grid=(1, 1, 1), block=(16, 1, 1), dynamic_bytes=-4), "dynamic_bytes is -4"),
+        (LaunchShape(grid=(1, 1, 1), block=(16, 1, 1), dynamic_bytes=1.5), "dynamic_bytes is 1.5"),  # type: ignore[arg-type]
+        (LaunchShape(grid=(1, 1, 1), block=(16, 1, 1), dynamic_bytes=65537), "gfx942 has 65536. Pass at most 65536"),
     ):
         with pytest.raises(BindError, match=said):
             launch(code, shape, [out, 5])
     with pytest.raises(BindError, match="read_only names 'x', k takes 2 arguments"):
         launch(code, one, [out, 5], read_only=["x"])
-    with pytest.raises(MachineFault, match="writes out, which the kernel declares to only read"):
+    with pytest.raises(MachineFault, match="writes out, which is declared to be only read"):
         launch(code, one, [out, 5], read_only=["out"])
+    out.flags.writeable = False
+    with pytest.raises(MachineFault, match="writes out, which is declared to be only read"):
+        launch(code, one, [out, 5])
     with pytest.raises(MachineFault, match="address 0x0, where nothing is allocated"):
         launch(code, one, [None, 5])
     with pytest.raises(CodeObjectError, match="the code of k is for gfx942, gfx950 runs that of gfx950"):

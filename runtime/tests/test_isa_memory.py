@@ -52,7 +52,7 @@ def test_bytes_past_a_buffer_are_not_there() -> None:
 
 def test_what_is_declared_to_be_read_is_not_written_and_outputs_are_written_first() -> None:
     memory, at, to = launched(np.zeros(16, np.int32), Buffer(np.zeros(16, np.float32), initialized=False))
-    with pytest.raises(AccessError, match="writes x, which the kernel declares to only read"):
+    with pytest.raises(AccessError, match="writes x, which is declared to be only read"):
         memory.write(np.array([at], np.uint64), np.zeros(1, np.uint32))
     with pytest.raises(AccessError, match="never written") as caught:
         memory.read(np.array([to], np.uint64), 4)

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.errors import BindError
+from kinfolk.ir.types import PointerType
 from kinfolk.machine import EntryPoint, LaunchShape
+from kinfolk.parameters import Parameter
 from kinfolk.usage import KernelArgument
 from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer, Storage
 
@@ -81,7 +83,9 @@ def _given(symbol: str, name: str, place: KernelArgument, value: object, read_on
             raise BindError(
                 f"argument {name} of {symbol} is a pointer, got {value!r}: pass an array, or None for null."
             )
+        check_array(name, cast("object", value))
         storage = Buffer(cast("npt.NDArray[Any]", value)) if isinstance(value, np.ndarray) else value
+        read_only = read_only or (isinstance(storage, Buffer) and not storage.writeable)
         return Given(name=name, place=place, storage=storage, read_only=read_only)
     if place.kind != "value":
         raise BindError(f"argument {name} of {symbol} is a {place.kind}, which is not passed here.")
@@ -110,6 +114,45 @@ def _bytes_of(value: object, size: int) -> bytes | None:
         return None
 
 
+def check_declared(entry: EntryPoint, parameters: Sequence[Parameter], arguments: Sequence[object]) -> None:
+    """Raise BindError where parameters that a caller declares are not the kernel's, or arguments do not fit them."""
+    symbol = entry.symbol
+    if entry.arguments and len(entry.arguments) != len(parameters):
+        raise BindError(f"{_takes(entry, names(entry))}; {len(parameters)} parameters are declared. Declare every one.")
+    if len(arguments) != len(parameters):
+        called = ", ".join(parameter.name for parameter in parameters) or "none"
+        raise BindError(
+            f"{symbol} is declared with {len(parameters)} parameters ({called}), {len(arguments)} arguments are given. "
+            f"Pass one for each, in order."
+        )
+    for parameter, value in zip(parameters, arguments, strict=True):
+        if isinstance(parameter.type, PointerType):
+            check_array(parameter.name, value, written=parameter.access != "read")
+            continue
+        bits, name = parameter.type.bits, parameter.type.name
+        is_float = parameter.type.kind == "float"
+        fits = type(value) is float if is_float else False
+        if type(value) is int:
+            fits = is_float or -(1 << bits - 1) <= value < 1 << bits - 1
+        if not fits:
+            takes = "an int or a float" if is_float else f"an int of {bits} bits with sign"
+            raise BindError(f"argument {parameter.name} of {symbol} is {value!r}, its type is {name}: pass {takes}.")
+
+
+def check_array(name: str, value: object, *, written: bool = False) -> None:
+    """Raise BindError for an array whose bytes are no plain values of this host, or may not be written and will be."""
+    if not isinstance(value, np.ndarray):
+        return
+    array = cast("npt.NDArray[Any]", value)
+    if array.dtype.hasobject or not array.dtype.isnative:
+        raise BindError(
+            f"argument {name} is an array of {array.dtype}, which has no bytes that a kernel could use: pass one of "
+            f"numbers in this host's order of bytes."
+        )
+    if written and not array.flags.writeable:
+        raise BindError(f"argument {name} is an array that may only be read, the kernel may write it: pass a copy.")
+
+
 def check_shape(entry: EntryPoint, shape: LaunchShape) -> None:
     """Raise BindError for a launch that the kernel was not compiled for, or that has no workgroup or item."""
     for field, sizes in (("grid", shape.grid), ("block", shape.block)):
@@ -120,5 +163,7 @@ def check_shape(entry: EntryPoint, shape: LaunchShape) -> None:
         raise BindError(f"block is {shape.block}, {items} items; {entry.symbol} is compiled for {entry.largest_block}.")
     if entry.required_block and shape.block != tuple(entry.required_block):
         raise BindError(f"block is {shape.block}; {entry.symbol} is compiled for {tuple(entry.required_block)} alone.")
-    if shape.dynamic_bytes < 0:
-        raise BindError(f"dynamic_bytes is {shape.dynamic_bytes}: workgroup memory has 0 bytes or more.")
+    if type(shape.dynamic_bytes) is not int or shape.dynamic_bytes < 0:
+        raise BindError(
+            f"dynamic_bytes is {shape.dynamic_bytes!r}: pass a number of bytes of workgroup memory, 0 or more."
+        )

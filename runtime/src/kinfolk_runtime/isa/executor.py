@@ -9,7 +9,7 @@ import attrs
 
 from kinfolk.errors import BindError
 from kinfolk.machine import LaunchShape
-from kinfolk_runtime.isa.arguments import check_shape, given_arguments
+from kinfolk_runtime.isa.arguments import check_declared, check_shape, given_arguments
 from kinfolk_runtime.isa.memory import LaunchMemory
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class MachineExecutor:
 
         Buffers begin at multiples of `alignment`, a power of two, or of what their parameters declare if that is more.
         """
+        if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
+            raise BindError(f"alignment is {alignment!r}: pass a power of two, 1 for none beside what is declared.")
         self._alignment = alignment
         self._seed = seed
         self._traced = traced
@@ -82,10 +84,13 @@ class MachineExecutor:
         """Run a kernel of any code object whose parameters are declared here, arrays for pointers.
 
         `arch` is an Arch, or the name of an installed one. Raises UnknownPlugin for a name that none has, BindError
-        where the arch does not say how its code is run, ToolError for an object that cannot be read.
+        where the arch does not say how its code is run or launch and arguments do not fit the kernel and what is
+        declared, ToolError for an object that cannot be read.
         """
-        shape = LaunchShape(grid=grid, block=(block, 1, 1))
-        return self._run(executable(code, symbol, arch), shape, parameters, arguments)
+        shape, kernel = LaunchShape(grid=grid, block=(block, 1, 1)), executable(code, symbol, arch)
+        check_shape(kernel.entry, shape)
+        check_declared(kernel.entry, parameters, arguments)
+        return self._run(kernel, shape, parameters, arguments)
 
     def launch_object(
         self,

@@ -153,7 +153,7 @@ class LaunchMemory:
         parameter = self._space.buffers[slot - 1].parameter
         if parameter.access == "read":
             every = np.ones(addresses.shape, np.bool_)
-            raise AccessError("memory", f"writes {parameter.name}, which the kernel declares to only read", every)
+            raise AccessError("memory", f"writes {parameter.name}, which is declared to be only read", every)
         if unit > 1 and (offsets % unit).any():
             half = unit // 2
             self._write_slot(addresses, slot, values.astype(f"u{half}"))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from kinfolk.errors import BindError
 from kinfolk.machine import EntryPoint, Executed, LaunchShape, MachineMemory
 from kinfolk_amdgcn.codeobject import CodeObjectError
 from kinfolk_amdgcn.isa.constants import constants
@@ -59,6 +60,7 @@ class MachineKernel:
         self, shape: LaunchShape, arguments: int, image: int, memory: MachineMemory, *, traced: bool = False
     ) -> Executed:
         """Run a launch; raise MachineFault for the first instruction that breaks a rule."""
+        self._check_local(shape)
         timed = traced and constants(self.arch)
         trace = Trace(self.program.steps, waves_of(shape), self.arch.banks) if timed else None
         launch = Launch(self.program, shape, arguments, image, memory, self.extra_states, trace)
@@ -73,6 +75,16 @@ class MachineKernel:
             by_name=dict(counts.by_name),
             trace=None if trace is None else self._timed(trace, shape),
         )
+
+    def _check_local(self, shape: LaunchShape) -> None:
+        """Raise BindError where a workgroup needs more workgroup memory than the arch has."""
+        most, kernel = int(self.arch.facts.get("lds_bytes", 0)), self.program.kernel
+        left = max(0, most - kernel.local_bytes)
+        if most and kernel.local_bytes + shape.dynamic_bytes > most:
+            raise BindError(
+                f"dynamic_bytes is {shape.dynamic_bytes}, beside {kernel.local_bytes} bytes of workgroup memory that "
+                f"{kernel.symbol} declares; {self.arch.name} has {most}. Pass at most {left}."
+            )
 
     def _timed(self, trace: Trace, shape: LaunchShape) -> MachineTrace:
         return MachineTrace(

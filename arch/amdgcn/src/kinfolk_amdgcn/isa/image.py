@@ -64,7 +64,17 @@ class Image:
 
 
 def read_image(data: bytes) -> Image:
-    """Return an object's image; CodeObjectError for one that does not load by itself."""
+    """Return an object's image; CodeObjectError for one that is damaged or does not load by itself."""
+    try:
+        return _read_image(data)
+    except CodeObjectError:
+        raise
+    except Exception as error:  # on damaged input the ELF reader raises whatever the damage leads it to
+        said = str(error) or type(error).__name__
+        raise CodeObjectError(f"the object's {len(data)} bytes cannot be laid out in memory: {said}") from error
+
+
+def _read_image(data: bytes) -> Image:
     elf = ELFFile(io.BytesIO(data))
     shared = elf["e_type"] == "ET_DYN"
     whole, starts = _segments(elf) if shared else _sections(elf)

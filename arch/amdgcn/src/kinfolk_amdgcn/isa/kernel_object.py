@@ -84,6 +84,8 @@ def read_kernel(data: bytes, symbol: str | None) -> KernelObject:
         raise CodeObjectError(f"the code object has metadata of kernel {symbol} but no code under that symbol")
     image = read_image(data)
     code = bytes_at(image, symbol, len(loaded.functions[symbol]))
+    if not code:
+        raise CodeObjectError(f"kernel {symbol} has 0 bytes of code")
     functions = tuple(
         (image.places[name], bytes_at(image, name, len(held)))
         for name, held in loaded.functions.items()

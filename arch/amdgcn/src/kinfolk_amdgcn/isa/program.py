@@ -109,6 +109,8 @@ def translated(kernel: KernelObject, float8: str) -> Program:
         except Stop as stop:
             steps.append(_stopping(encoded, f"{found.name} ({encoded.words})", stop.what))
         by_number = mode_after(given, by_number)
+    if steps and (not steps[-1].flow or steps[-1].taken is not None):
+        steps.append(_past_the_end(instructions[-1]))
     for number, step in enumerate(steps):
         if (early := too_early(steps, number)) is not None:
             steps[number] = attrs.evolve(step, early=early)
@@ -157,6 +159,15 @@ def _stopping(encoded: Encoded, text: str, what: str) -> Step:
         raise Stop("unsupported", what)
 
     return Step(name=text, text=text, offset=encoded.offset, run=run)
+
+
+def _past_the_end(last: Encoded) -> Step:
+    """Return what stops waves that go on after the last instruction of all."""
+
+    def run(w: Waves) -> None:
+        raise Stop("memory", f"follows {last.words}, the last instruction of the code: no s_endpgm ends the waves")
+
+    return Step(name="nothing", text="nothing", offset=last.offset + 4 * last.dwords, run=run)
 
 
 def unmodelled(program: Program) -> tuple[str, ...]:
