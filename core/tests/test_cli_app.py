@@ -175,3 +175,8 @@ def test_the_console_script_and_the_module_are_one(tmp_path):
     assert document["core"]["distribution"] == "kinfolk-core"
     verbs = {row["name"]: row["state"] for row in document["plugins"] if row["kind"] == "command"}
     assert verbs["list"] == verbs["why"] == "ok"
+
+
+def test_the_help_of_a_verb_with_verbs_says_whole_sentences():
+    told = " ".join(run("new", "--help").stdout.split())
+    assert "which offers the arch NAME: a made-up machine with waves of 32 lanes" in told

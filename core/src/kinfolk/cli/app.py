@@ -24,6 +24,15 @@ class CommandFailed(click.ClickException):
     exit_code = EXIT_FAILED
 
 
+class Verbs(click.Group):
+    """A verb with verbs of its own, whose help says the first sentence of each whole."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, each.get_short_help_str(limit=1000)) for name, each in found if each])
+
+
 class PluginCommands(click.Group):
     """A group that knows its commands by name only.
 

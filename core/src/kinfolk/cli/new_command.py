@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from kinfolk.cli.app import Verbs
 from kinfolk.cli.output import EXIT_FAILED, print_document, print_refusals, refusal_rows, say
 from kinfolk.errors import Refused
 from kinfolk.plugins.faults import PAGES
@@ -25,7 +26,7 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
 """What one does first in the folder, per kind."""
 
 
-@click.group("new")
+@click.group("new", cls=Verbs)
 def command() -> None:
     """Write a complete distribution of a new plugin, with tests that pass as soon as it is installed."""
 

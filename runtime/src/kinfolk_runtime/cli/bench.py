@@ -12,7 +12,7 @@ from kinfolk.cli.table import print_table
 from kinfolk.errors import KinfolkError
 from kinfolk_runtime.cli.asked import flavor_option
 from kinfolk_runtime.cli.progress import progress
-from kinfolk_runtime.cli.verify import known_executor, read_order_seeds
+from kinfolk_runtime.cli.verify import EXECUTOR_HELP, known_executor, read_order_seeds
 
 if TYPE_CHECKING:
     from kinfolk_runtime.bench import Bench, Row
@@ -35,9 +35,7 @@ def choices_options(command: Any) -> Any:
         click.option(
             "--mode", type=click.Choice(MODES), default="resolve", help="How far to go with a shape.", **default
         ),
-        click.option(
-            "--executor", default="simulator", callback=known_executor, help="What runs the kernels.", **default
-        ),
+        click.option("--executor", default="simulator", callback=known_executor, help=EXECUTOR_HELP, **default),
         click.option("--scenario", "scenarios", multiple=True, metavar="NAME", help="Only these; may be repeated."),
         click.option("--order-seeds", default="0", metavar="N,...", callback=read_order_seeds, help=seeds, **default),
         click.option("--long", is_flag=True, help="Also run shapes that take long."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kinfolk.cli.app import Verbs
 from kinfolk.cli.output import print_document
 from kinfolk.cli.table import print_table
 
@@ -19,7 +20,7 @@ SCHEMA: Final = "kinfolk.cache/1"
 json_option = click.option("--json", "as_json", is_flag=True, help=f"Print a document ({SCHEMA}).")
 
 
-@click.group("cache")
+@click.group("cache", cls=Verbs)
 def command() -> None:
     """List, measure and clear what is kept between runs.
 

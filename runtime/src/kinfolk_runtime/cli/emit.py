@@ -44,7 +44,9 @@ class OutputPath(click.Path):
 @click.argument("family")
 @arch_option
 @flavor_option
-@click.option("--stage", callback=_stage, default="ir", show_default=True, metavar="|".join(STAGES))
+@click.option(
+    "--stage", callback=_stage, default="ir", show_default=True, metavar="|".join(STAGES), help="How far to go."
+)
 @click.option("--all", "whole_space", is_flag=True, help="Emit every spec of the family into the folder -o.")
 @click.option("-o", "--output", type=OutputPath(path_type=Path), metavar="PATH", help="A file; a folder for several.")
 @click.argument("fields", nargs=-1, metavar="[KEY=VALUE]...")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kinfolk.cli.app import Verbs
 from kinfolk.cli.output import EXIT_FAILED, print_document, print_refusals, refusal_rows, refusals_of, say
 from kinfolk.cli.table import print_table
 from kinfolk.errors import KinfolkError
@@ -24,7 +25,7 @@ arch_option = click.option("--arch", metavar="ARCH", help="One arch by name; by 
 reason_option = click.option("--reason", metavar="WHY", help="What moved, and why that is right; kept in the ledger.")
 
 
-@click.group("golden")
+@click.group("golden", cls=Verbs)
 def command() -> None:
     """Compare what kernels are with what was last approved of, or approve of it with a reason.
 

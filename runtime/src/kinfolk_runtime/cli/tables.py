@@ -55,7 +55,8 @@ def print_report(report: Report) -> None:
     Margin, error and tolerance are of the element with the largest margin, which need not be the one with the largest
     error.
     """
-    title = f"{report.family} on {report.arch}: {report.candidate} run by the {report.executor}, against the reference"
+    runner = "the simulator" if report.executor == "simulator" else f"executor {report.executor}"
+    title = f"{report.family} on {report.arch}: {report.candidate} run by {runner}, against the reference"
     columns = ("scenario", "output", "status", "margin", "error there", "tolerance there", "largest error")
     rows = [
         (scenario.name, output.name, *_cells(output.status, output))

@@ -29,6 +29,13 @@ def _engine(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     return value
 
 
+EXECUTOR_HELP: Final = (
+    "What runs the kernels: the simulator their IR, isa their machine code on this host, hip an AMD GPU; or one more "
+    "that kinfolk list shows."
+)
+ENGINE_HELP: Final = "The simulator's engine; both give the same bits, reference is slower and says more of a fault."
+
+
 def known_executor(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     """Return the name of an installed executor, for an option; another is a usage error."""
     from kinfolk.plugins.loading import installed
@@ -59,10 +66,10 @@ def _sanitize(ctx: click.Context, parameter: click.Parameter, value: str) -> fro
 @click.argument("family")
 @arch_option
 @flavor_option
+@click.option("--executor", default="simulator", show_default=True, callback=known_executor, help=EXECUTOR_HELP)
 @click.option(
-    "--executor", default="simulator", show_default=True, callback=known_executor, help="What runs the kernels."
+    "--engine", default="fast", show_default=True, callback=_engine, metavar="fast|reference", help=ENGINE_HELP
 )
-@click.option("--engine", default="fast", show_default=True, callback=_engine, help="The simulator's engine.")
 @click.option(
     "--order-seeds",
     default="0,1,2",
