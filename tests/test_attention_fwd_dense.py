@@ -58,9 +58,18 @@ def judged(composition: Composition, artifact: Artifact, name: str) -> ScenarioR
     return run_scenario(composition, artifact, chosen, runners_of(order_seeds=(0,)))
 
 
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+F16 = {"dtype": "f16", "kv_dtype": "f16"}
+
+
 @pytest.mark.parametrize(
-    "changes", [{"causal": False}, {"dtype": "f16", "kv_dtype": "f16", "softcap": 20.0, "num_kv_heads": 6}], ids=str
+    ("arch", "changes"),
+    [
+        *((arch, {"causal": False}) for arch in ("gfx942", "gfx950")),
+        *((arch, {**F16, "softcap": 20.0, "num_kv_heads": 6}) for arch in ("gfx942", "gfx950")),
+        ("gfx942", {"head_size": 64, "head_size_v": 64, "window_left": 127, "num_heads": 2}),
+        ("gfx950", {**F16, "window_left": 63, "softcap": 20.0, "causal": False, "num_heads": 2}),
+    ],
+    ids=str,
 )
 def test_every_scenario_passes(arch: str, changes: dict[str, Any]) -> None:
     composition, artifact = served(arch, **changes)
@@ -99,7 +108,7 @@ def test_it_agrees_with_itself_whatever_is_asked_for_beside_it() -> None:
         ({"layout": "paged", "page_size": 16, "num_pages": 40}, "layout"),
         ({"head_size": 112}, "head_size"),
         ({"head_size_v": 112}, "head_size_v"),
-        ({"window_left": 5}, "window_left"),
+        ({"window_left": 0, "head_size": 96, "head_size_v": 96}, "window_left"),
         ({"sinks": True}, "sinks"),
         ({"alibi": True}, "alibi"),
         ({"kv_dtype": "f16"}, "kv_dtype"),
@@ -186,6 +195,45 @@ def stored_before_the_others_have_read(patch: Patch) -> None:
     patch.setattr(ahead.control, "barrier", lambda: barrier() if next(count) != 1 else None)
 
 
+def window_off_by_one(patch: Patch) -> None:
+    whole = scoring.mask_before
+    patch.setattr(scoring, "mask_before", lambda scores, keys, first: whole(scores, keys, first - 1))
+
+
+def window_not_masked(patch: Patch) -> None:
+    patch.setattr(scoring, "mask_before", lambda scores, keys, first: list(scores))
+
+
+def window_from_the_first_key(patch: Patch) -> None:
+    """Of query i are seen keys from i - window_left on, whatever stands before the queries."""
+    whole = queries.Queries._before
+
+    def before(self: queries.Queries, number: Value) -> Value | None:
+        return whole(self, number - (self.arguments.seqlen_k - self.arguments.seqlen_q))
+
+    patch.setattr(queries.Queries, "_before", before)
+
+
+def window_of_the_last_query(patch: Patch) -> None:
+    """Tiles are skipped that lie before the last window of a workgroup, not before the first."""
+    whole = queries.Queries._before
+
+    def before(self: queries.Queries, number: Value) -> Value | None:
+        begins = self.origin is None and number is self.workgroup_first
+        return whole(self, number + self.spec.block - 1 if begins else number)
+
+    patch.setattr(queries.Queries, "_before", before)
+
+
+def first_edge_unmasked(patch: Patch) -> None:
+    patch.setattr(queries.Queries, "before_workgroup", lambda self: queries.constant(0, queries.I32))
+
+
+def a_row_begins_at_0(patch: Patch) -> None:
+    """A row without a key in the first tile begins with a maximum of 0, which lower scores do not raise."""
+    patch.setattr(fused_softmax, "LOWEST", 0.0)
+
+
 Plant = Callable[[Patch], None]
 FAULTS: list[tuple[Plant, str, set[str]]] = [
     (no_mask, "whole", {"tolerance"}),
@@ -199,18 +247,39 @@ FAULTS: list[tuple[Plant, str, set[str]]] = [
     (keys_past_the_last, "one_query", {"simulation"}),
     (stored_before_the_others_have_read, "prefix", {"simulation"}),
 ]
+FAULTS_OF_WINDOWS: list[tuple[Plant, str, set[str]]] = [
+    (window_off_by_one, "own_key", {"tolerance"}),
+    (window_not_masked, "late", {"tolerance"}),
+    (window_from_the_first_key, "both_edges", {"tolerance"}),
+    (window_of_the_last_query, "late", {"tolerance"}),
+    (first_edge_unmasked, "both_edges", {"tolerance"}),
+    (a_row_begins_at_0, "late_extreme", {"infinite"}),
+]
+KINDS: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "windowed": {"window_left": 70, "head_size": 64, "head_size_v": 64, "num_heads": 2},
+}
 
 
-@pytest.fixture(scope="module", name="usual")
-def usual_kernel() -> tuple[Composition, Artifact]:
-    return served("gfx942")
+@pytest.fixture(scope="module", name="kernels")
+def kernels_with_no_fault() -> dict[str, tuple[Composition, Artifact]]:
+    return {kind: served("gfx942", **changes) for kind, changes in KINDS.items()}
 
 
-@pytest.mark.parametrize(("plant", "scenario", "seen"), FAULTS, ids=lambda part: getattr(part, "__name__", ""))
+@pytest.mark.parametrize(
+    ("kind", "plant", "scenario", "seen"),
+    [*(("usual", *fault) for fault in FAULTS), *(("windowed", *fault) for fault in FAULTS_OF_WINDOWS)],
+    ids=lambda part: getattr(part, "__name__", ""),
+)
 def test_a_planted_fault_is_seen(
-    plant: Plant, scenario: str, seen: set[str], usual: tuple[Composition, Artifact], monkeypatch: Patch
+    kind: str,
+    plant: Plant,
+    scenario: str,
+    seen: set[str],
+    kernels: dict[str, tuple[Composition, Artifact]],
+    monkeypatch: Patch,
 ) -> None:
-    composition, artifact = usual
+    composition, artifact = kernels[kind]
     [spec] = {each.spec for each in artifact.kernels}
     plant(monkeypatch)
     faulty = composition.emit(spec)

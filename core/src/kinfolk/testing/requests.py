@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -192,7 +193,8 @@ class Requests:
 
     def naming(self, candidate: Candidate, spec: Spec) -> Iterator[Request]:
         """Yield requests that may plan a spec: with the spec's values in fields of its names, within the candidate's
-        limits and, where none is, beyond them; then such as have one other value of another field, too."""
+        limits and, where none is, beyond them; then such as have one other value of another field, too, and of two
+        fields that have a default and are compiled in."""
         chance = random.Random(f"{self.seed} naming {spec.identity()}")
         given = {name: getattr(spec, name) for name in self.pools if hasattr(spec, name)}
         bases = [_fields_of(base) for base in self.bases(candidate)]
@@ -203,13 +205,24 @@ class Requests:
                 if found is not None:
                     yield found
                     break
-        for name in (name for name in self.pools if name not in given):
-            for value in filter(_modest, self.pools[name]):
-                for base in bases[:1]:
-                    fields = {**base, **given, name: value}
-                    found = self._repaired(candidate, fields, chance, fixed=(*given, name), small=True)
-                    if found is not None:
-                        yield found
+        for change in self._changes(tuple(given)):
+            for base in bases[:1]:
+                fields = {**base, **given, **change}
+                found = self._repaired(candidate, fields, chance, fixed=(*given, *change), small=True)
+                if found is not None:
+                    yield found
+
+    def _changes(self, fixed: tuple[str, ...]) -> Iterator[Fields]:
+        """Yield a value of each field that is not fixed, then of each two that requests may leave out."""
+        names = [name for name in self.pools if name not in fixed]
+        values = [(name, value) for name in names for value in filter(_modest, self.pools[name])]
+        yield from ({name: value} for name, value in values)
+        optional = [
+            each for each in values if each[0] not in self.launch and self.fields[each[0]].default is not attrs.NOTHING
+        ]
+        for first, second in itertools.combinations(optional, 2):
+            if first[0] != second[0]:
+                yield dict((first, second))
 
     def _edge_values(self, condition: Expr, base: Fields, name: str) -> list[Any]:
         """Return the values of a field around which a condition changes, and for what is no int those it takes."""

@@ -65,6 +65,24 @@ def _scenarios(request: AttentionFwdRequest) -> Iterator[Scenario]:
     yield _scenario(few, "extreme", "finite scores of 1e30 and 1e38 of both signs", 70, 80, _extreme)
     yield _scenario(few, "constant", "all keys alike", 20, 150, _constant)
     yield _scenario(few, "one_sign", "values of one sign a column, weights of many sizes", 70, 190, _one_sign)
+    if request.window_left >= 0:
+        yield from _windows(few)
+
+
+def _windows(request: AttentionFwdRequest) -> Iterator[Scenario]:
+    """Yield scenarios with windows of their own."""
+
+    def of(
+        window: int, name: str, about: str, queries: int, keys: int, change: Change = _nothing, sequences: int = 1
+    ) -> Scenario:
+        return _scenario(attrs.evolve(request, window_left=window), name, about, queries, keys, change, sequences)
+
+    yield of(0, "own_key", "each query sees its own key, or none before it", 70, 130)
+    yield of(20, "late", "many rows have their first key behind the first tile", 300, 330, sequences=FEW_SEQUENCES)
+    yield of(20, "late_extreme", "such rows begin with scores of 1e38 of both signs", 140, 150, _extreme)
+    yield of(64, "late_climb", "the window is one tile, and maxima rise in it", QUERIES, LONG, _climbing)
+    yield of(250, "both_edges", "whole tiles between those where a window begins and ends", QUERIES, LONG)
+    yield of(2**31 - 1, "endless", "a window longer than any sequence", QUERIES, 200)
 
 
 def mutation_requests() -> tuple[AttentionFwdRequest, ...]:
@@ -86,7 +104,11 @@ def mutation_requests() -> tuple[AttentionFwdRequest, ...]:
         scale=128**-0.5,
         candidate="attention_fwd.dense",
     )
-    return (plain, attrs.evolve(plain, causal=False, softcap=20.0, max_seqlen_q=40, total_q=80))
+    return (
+        plain,
+        attrs.evolve(plain, causal=False, softcap=20.0, max_seqlen_q=40, total_q=80),
+        attrs.evolve(plain, window_left=70, head_size=64, head_size_v=64, scale=64**-0.5),
+    )
 
 
 def _few_heads(request: AttentionFwdRequest) -> AttentionFwdRequest:

@@ -22,7 +22,7 @@ from kinfolk.tile.attention.scores import TileScores
 from kinfolk.tile.attention.values import Values
 from kinfolk.tile.parting import parted
 from kinfolk.tile.reduction import across_lanes
-from kinfolk.tile.runs import Run, walk
+from kinfolk.tile.runs import Run, edges_and_interior, walk
 from kinfolk.tile.slots import RoundSlots, Slots, round_of
 from kinfolk.tile.softmax import OnlineSoftmax, RowState, scale_accumulators
 from kinfolk.tile.state import branch
@@ -115,15 +115,23 @@ class ScoresAhead(Generic[Place]):
     query: Many[Value]
     bend: Callable[[list[Value]], list[Value]] | None = None
 
-    def walked(self, whole: Value, count: Value) -> State[Place]:
-        """Form the first scores, walk tiles 0 to `count`, and return the last state. The first `whole` tiles have no
-        key that a query of the workgroup does not see.
+    def walked(self, whole: Value, count: Value, whole_begin: Value | None = None) -> State[Place]:
+        """Form the first scores, walk tiles 0 to `count`, and return the last state. Tiles from `whole_begin`, or 0, to
+        below `whole` have no key that a query of the workgroup does not see.
+
+        A row that has no key in tile 0 begins under the lowest maximum, which any score raises that is no rounding off
+        it: none needs a total to know that it is the first.
         """
-        unmasked = arithmetic.smax(whole - 1, constant(0, I32))
-        runs = (
-            Run(begin=0, end=unmasked, masked=False, unrolled=True),
-            Run(begin=unmasked, end=count, masked=True),
-        )
+        if whole_begin is None:
+            unmasked = arithmetic.smax(whole - 1, constant(0, I32))
+            runs = (
+                Run(begin=0, end=unmasked, masked=False, unrolled=True),
+                Run(begin=unmasked, end=count, masked=True),
+            )
+        else:
+            # A round forms the scores of the tile behind its own.
+            edges = edges_and_interior(0, whole_begin - 1, whole - 1, count)
+            runs = tuple(attrs.evolve(run, unrolled=not run.masked) for run in edges)
         return walk(runs, self._start(), self._round)
 
     def _start(self) -> State[Place]:

@@ -76,9 +76,7 @@ class RowFeed:
 
     def _rows(self, tensor: Value, tile: Value, width: int) -> Value:
         """Return a view of the rows of a tile that the sequence has, of all heads: those past its last read as 0."""
-        arguments = self.queries.arguments
-        row = arguments.num_kv_heads * width
-        first = arithmetic.smin(tile * self.spec.tile_keys, arguments.seqlen_k)
-        left = lanes.uniform(bounded(arguments.seqlen_k - first, self.spec.tile_keys))
-        token = wide(self.queries.sequence) * wide(arguments.seqlen_k) + wide(first)
-        return memory.bound(memory.offset(tensor, token * wide(row)), left * row)
+        row, length = self.queries.arguments.num_kv_heads * width, self.queries.length
+        first = arithmetic.smin(tile * self.spec.tile_keys, length)
+        left = lanes.uniform(bounded(length - first, self.spec.tile_keys))
+        return memory.bound(memory.offset(tensor, self.queries.token(first) * wide(row)), left * row)

@@ -48,6 +48,7 @@ class Arguments:
     causal: Value
     query_blocks: Value
     softcap: Value | None = None
+    window_left: Value | None = None
 
 
 def frame_of(spec: AttentionDenseSpec, arch: Arch) -> Frame:
@@ -118,10 +119,12 @@ class Attention:
         """Walk the tiles that a query of the workgroup sees, store the rows."""
         spec, queries, values = self.spec, self.queries, self.feed.values
         query = queries.load(self.scores.contraction)
-        mask = SeenKeys(spec, self.scores, queries.seen_by_lane())
+        mask = SeenKeys(spec, self.scores, queries.seen_by_lane(), queries.before_lane())
         count = (queries.seen_by_workgroup() + (spec.tile_keys - 1)) // spec.tile_keys
         rounds = ScoresAhead(spec, self.feed, values, self.scores, self.softmax, mask, query, self.bend)
-        last = rounds.walked(queries.seen_by_all() // spec.tile_keys, count)
+        before = queries.before_workgroup()
+        whole_begin = None if before is None else (before + (spec.tile_keys - 1)) // spec.tile_keys
+        last = rounds.walked(queries.seen_by_all() // spec.tile_keys, count, whole_begin)
         inverse, lse = self.softmax.finish(last.row)
         # Of a row without keys the inverse is the largest finite number already.
         unit = arithmetic.fmin(inverse * queries.arguments.v_scale, constant(-LOWEST, F32))

@@ -16,6 +16,8 @@ CODE: Final = "attention_fwd.dense"
 DTYPES: Final = ("bf16", "f16")
 WIDTHS: Final = ((64, 64), (80, 80), (96, 96), (128, 128), (192, 128))
 """Widths of keys and of values that the kernel is laid out for."""
+WINDOWED: Final = (64, 128)
+"""Widths of keys that have kernels with a window."""
 ELEMENT_BYTES: Final = 2
 DEPTHS: Final = (8, 16)
 """How much the atoms of `AttentionDenseSpec.atom` rows and columns contract at once, where an arch has them."""
@@ -62,8 +64,8 @@ CAPABILITY: Final = (
     _limit(
         "not_implemented",
         "window_left",
-        eq(field("window_left"), -1),
-        "the tiles before a window are walked, and not masked",
+        any_of(eq(field("window_left"), -1), field("head_size").one_of(WINDOWED)),
+        f"kernels with a window are laid out for heads of {listing(WINDOWED)}",
         "Pass -1: every key before its own is seen.",
     ),
     _limit("not_implemented", "sinks", not_(field("sinks")), "no logit is added at the end", "Pass sinks=False."),

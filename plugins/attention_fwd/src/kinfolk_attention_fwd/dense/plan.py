@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from kinfolk.candidate import Candidate
-from kinfolk.expr import ceil_div, field, floor_div, select
+from kinfolk.expr import ceil_div, field, floor_div, minimum, select
 from kinfolk.plan import Argument, FloatField, Launch, Plan
 from kinfolk.schedule import ScheduleSpace
 from kinfolk_attention_fwd.bindings import dense_bindings, outputs
-from kinfolk_attention_fwd.dense.limits import CAPABILITY, CODE, DTYPES, WIDTHS
+from kinfolk_attention_fwd.dense.limits import CAPABILITY, CODE, DTYPES, WIDTHS, WINDOWED
 from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
 from kinfolk_attention_fwd.schedules import SCHEDULES
 
@@ -66,11 +66,15 @@ def schedule_for(arch: Arch, *, capped: bool) -> Schedule:
     return next(schedule for role, schedule in known if role is None or role in arch.roles)
 
 
-def dense_spec(arch: Arch, widths: tuple[int, int], dtype: str, *, capped: bool = False) -> AttentionDenseSpec:
+def dense_spec(
+    arch: Arch, widths: tuple[int, int], dtype: str, *, capped: bool = False, windowed: bool = False
+) -> AttentionDenseSpec:
     """Return the spec for widths of keys and of values, in the arch's default schedule."""
     key, value = widths
     schedule = schedule_for(arch, capped=capped)
-    return AttentionDenseSpec(head_size=key, head_size_v=value, dtype=dtype, capped=capped, **attrs.asdict(schedule))
+    return AttentionDenseSpec(
+        head_size=key, head_size_v=value, dtype=dtype, capped=capped, windowed=windowed, **attrs.asdict(schedule)
+    )
 
 
 def dense_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
@@ -78,13 +82,15 @@ def dense_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
     for widths in WIDTHS:
         for dtype in DTYPES:
             for capped in (False, True):
-                yield dense_spec(arch, widths, dtype, capped=capped)
+                for windowed in (False, True) if widths[0] in WINDOWED else (False,):
+                    yield dense_spec(arch, widths, dtype, capped=capped, windowed=windowed)
 
 
 def dense_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup for a head, a block of queries and a sequence."""
     widths = (request.head_size, request.head_size_v)
-    spec = dense_spec(arch, widths, request.dtype, capped=request.softcap > 0.0)
+    windowed = request.window_left >= 0
+    spec = dense_spec(arch, widths, request.dtype, capped=request.softcap > 0.0, windowed=windowed)
     query_blocks = ceil_div(field("max_seqlen_q"), spec.block)
     numbers = {
         "seqlen_q": field("max_seqlen_q"),
@@ -93,6 +99,8 @@ def dense_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
         "num_kv_heads": field("num_kv_heads"),
         "heads_per_kv": floor_div(field("num_heads"), field("num_kv_heads")),
         "causal": select(field("causal"), 1, 0),
+        # No sequence has more keys.
+        **({"window_left": minimum(field("window_left"), spec.most_rows)} if windowed else {}),
         "query_blocks": query_blocks,
     }
     pointers = [each.name for each in spec.parameters() if each.is_pointer]

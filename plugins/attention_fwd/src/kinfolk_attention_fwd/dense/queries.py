@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 class Queries:
     """Queries of head `head`, the grid's first axis, and of sequence `sequence`, its third: the workgroup's from
     `workgroup_first` on, a wave's from `first` on. They attend to head `kv_head` of keys and values.
+
+    Keys are counted from `origin`, where that is not None: the first one of the first tile in a window of the
+    workgroup, so that the tiles before it are not walked.
     """
 
     spec: AttentionDenseSpec
@@ -39,6 +42,7 @@ class Queries:
     kv_head: Value
     workgroup_first: Value
     first: Value
+    origin: Value | None
 
     @classmethod
     def of(cls, spec: AttentionDenseSpec, arguments: Arguments, frame: Frame) -> Queries:
@@ -49,7 +53,10 @@ class Queries:
         first = workgroup_first + lanes.wave_id() * spec.atom
         head = lanes.block_id(axis=0, below=spec.most_heads)
         kv_head = head // arguments.heads_per_kv
-        return cls(spec, arguments, frame, lanes.block_id(axis=2), head, kv_head, workgroup_first, first)
+        sequence = lanes.block_id(axis=2)
+        whole = cls(spec, arguments, frame, sequence, head, kv_head, workgroup_first, first, origin=None)
+        before = whole._before(workgroup_first)
+        return whole if before is None else attrs.evolve(whole, origin=before // spec.tile_keys * spec.tile_keys)
 
     @property
     def exist(self) -> Value:
@@ -72,7 +79,39 @@ class Queries:
         """Return how many keys the first `number` queries see."""
         length, ahead = self.arguments.seqlen_k, self.arguments.seqlen_k - self.arguments.seqlen_q
         causal = arithmetic.smin(arithmetic.smax(number + ahead, constant(0, I32)), length)
-        return arithmetic.select(self.arguments.causal.eq(1), causal, length)
+        return self._counted(arithmetic.select(self.arguments.causal.eq(1), causal, length))
+
+    def before_workgroup(self) -> Value | None:
+        """Return how many keys come before the window of some query of the workgroup; None where there is none."""
+        end = arithmetic.smin(self.workgroup_first + self.spec.block, self.arguments.seqlen_q)
+        return self._before(end - 1)
+
+    def before_lane(self) -> Value | None:
+        """Return how many keys come before the window of this lane's query, if it exists; None where there is none."""
+        return self._before(self.first + lane_index(self._places))
+
+    def _before(self, number: Value) -> Value | None:
+        """Return how many keys come before the window of a query."""
+        window = self.arguments.window_left
+        if window is None:
+            return None
+        length = self.arguments.seqlen_k
+        first = number + (length - self.arguments.seqlen_q) - window
+        return self._counted(arithmetic.smin(arithmetic.smax(first, constant(0, I32)), length))
+
+    @property
+    def length(self) -> Value:
+        """How many keys the sequence has."""
+        return self._counted(self.arguments.seqlen_k)
+
+    def token(self, key: Value) -> Value:
+        """Return the number (i64) of a key among those of all sequences."""
+        first = wide(self.sequence) * wide(self.arguments.seqlen_k)
+        return (first if self.origin is None else first + wide(self.origin)) + wide(key)
+
+    def _counted(self, keys: Value) -> Value:
+        """Return how many of the sequence's first keys come after `origin`."""
+        return keys if self.origin is None else arithmetic.smax(keys - self.origin, constant(0, I32))
 
     @property
     def _places(self) -> Table:

@@ -16,8 +16,9 @@ from kinfolk_attention_fwd.request import FLOAT_TYPES
 @attrs.frozen(kw_only=True)
 class AttentionDenseSpec(Spec):
     """A workgroup has `block` queries of one head and sequence, a wave `atom` of them, and walks its keys in tiles of
-    `tile_keys`: of `head_size` columns, their values of `head_size_v`, all of `dtype`. `capped`: scores are. The other
-    fields are `kinfolk.tile.attention.schedule.Schedule`.
+    `tile_keys`: of `head_size` columns, their values of `head_size_v`, all of `dtype`. `capped`: scores are.
+    `windowed`: of the keys before its own a query sees the last ones alone. The other fields are
+    `kinfolk.tile.attention.schedule.Schedule`.
 
     The `lanes` of a wave read and write `vector_bytes` each at once; a staged row is followed by `row_padding_bytes`
     unused ones. Heads, sequences, queries and keys are counted at launch.
@@ -39,6 +40,7 @@ class AttentionDenseSpec(Spec):
     head_size_v: int = attrs.field(validator=ExactInt(minimum=32, step=16))
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
     capped: bool = attrs.field(validator=ExactBool())
+    windowed: bool = attrs.field(validator=ExactBool())
     tile_keys: int = attrs.field(validator=ExactInt(minimum=32, maximum=128, step=32))
     key_slots: int = attrs.field(validator=ExactInt(minimum=1, maximum=2))
     reads_together: int = attrs.field(validator=ExactInt(minimum=1, maximum=2))
@@ -55,14 +57,16 @@ class AttentionDenseSpec(Spec):
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
         width = str(self.head_size) if self.head_size == self.head_size_v else f"{self.head_size}x{self.head_size_v}"
-        return f"attention_dense_{width}_{self.dtype}{'_capped' if self.capped else ''}_{self.digest()[:8]}"
+        kind = ("_capped" if self.capped else "") + ("_windowed" if self.windowed else "")
+        return f"attention_dense_{width}_{self.dtype}{kind}_{self.digest()[:8]}"
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return what the kernel takes.
 
         `q` [sequences, seqlen_q, heads, head], `k` and `v` [sequences, seqlen_k, heads of keys, head], `out` as `q` in
         the width of values, `lse` [sequences, heads, seqlen_q]. `heads_per_kv` query heads share the keys of one. With
-        `causal` 1 the last query sees all keys, each one before it a key less; with 0 all see all.
+        `causal` 1 the last query sees all keys, each one before it a key less; with 0 all see all. Of the keys before
+        its own a query sees the last `window_left`.
         """
         data = PointerType(SCALARS[self.dtype])
         return (
@@ -81,5 +85,6 @@ class AttentionDenseSpec(Spec):
             Parameter(name="num_kv_heads", type=I32, minimum=1, maximum=self.most_heads),
             Parameter(name="heads_per_kv", type=I32, minimum=1, maximum=self.most_heads),
             Parameter(name="causal", type=I32, minimum=0, maximum=1),
+            *([Parameter(name="window_left", type=I32, minimum=0, maximum=self.most_rows)] if self.windowed else []),
             Parameter(name="query_blocks", type=I32, minimum=0, maximum=self.most_rows // self.block),
         )
