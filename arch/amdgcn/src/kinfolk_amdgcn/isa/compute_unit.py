@@ -209,7 +209,7 @@ class ComputeUnit:
             self._access(wave, index, cost, access, begin)
         wave.advance()
         issue = cost.issue
-        if step.flow == "branch" and wave.is_elsewhere_than(index + 1):
+        if step.flow in ("branch", "jump") and wave.is_elsewhere_than(index + 1):
             issue = max(issue, self._values["branch"])
         self._spend(wave, index, begin, begin + issue, cost.cause)
         wave.free = wave.end = begin + issue
