@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kinfolk_runtime.comparison import Compared, FamilySide, ObjectSide, Problem
     from kinfolk_runtime.comparison.report import OutputDifference
 
-SCHEMA: Final = "kinfolk.compare/1"
 FLAVOR_MARK: Final = "@"
 
 
@@ -77,6 +76,8 @@ class _Found:
     def to_dict(self) -> dict[str, Any]:
         if self.compared:
             return self.compared.to_dict()
+        from kinfolk_runtime.comparison import SCHEMA
+
         nothing = dict.fromkeys(("arch", "problem", "a", "b"))
         return {
             "schema": SCHEMA,

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from kinfolk.plugins.composition import Composition
     from kinfolk.request import Request
     from kinfolk_runtime.profile import Profile
+    from kinfolk_runtime.profile.picture import BankPicture
     from kinfolk_runtime.profile.timed import TimedProfile
+    from kinfolk_runtime.profile.timeline import Timeline
 
 Found = TypeVar("Found", "Profile", "TimedProfile")
 SIMULATOR, MACHINE_CODE = "simulator", "isa"
@@ -168,53 +170,59 @@ def _timed_object(path: Path, arch: str | None, problem: Path | None, wanted: _W
 def _tell_timed(ctx: click.Context, run: Callable[[], TimedProfile], asking: Asked | None, wanted: _Wanted) -> None:
     """Print where the time of machine code goes, and draw the longest launch."""
     from kinfolk_runtime.cli.timing_tables import print_timed
-    from kinfolk_runtime.profile.picture import CannotDraw
     from kinfolk_runtime.profile.timeline import Timeline, check_timeline
 
-    try:
-        if wanted.plot is not None and wanted.plot != TEXT:
-            check_timeline(Path(wanted.plot))
-        profile = run()
-        if wanted.as_json:
-            print_document(profile.to_dict())
-        else:
-            print_defaults(asking.defaults if asking else {})
-            print_timed(profile, asking.fields if asking else {})
-        if profile.status != "pass":
-            ctx.exit(EXIT_FAILED)
-        if wanted.plot is not None:
-            longest = max(profile.kernels, key=lambda each: each.timing.clocks)
-            if wanted.plot == TEXT:
-                click.echo(Timeline(longest.timing).text(), err=wanted.as_json)
-            else:
-                Timeline(longest.timing).draw(Path(wanted.plot))
-                say(f"{wanted.plot} is written", err=True)
-    except (CannotDraw, OSError) as error:
-        raise click.ClickException(str(error)) from None
+    def table(found: TimedProfile) -> None:
+        print_defaults(asking.defaults if asking else {})
+        print_timed(found, asking.fields if asking else {})
+
+    def picture(found: TimedProfile) -> Timeline:
+        return Timeline(max(found.kernels, key=lambda each: each.timing.clocks).timing)
+
+    _tell(ctx, wanted, check_timeline, run, table, picture)
 
 
-def _tell_counted(ctx: click.Context, found: Asked, name: str | None, wanted: _Wanted) -> None:
+def _tell_counted(ctx: click.Context, asking: Asked, name: str | None, wanted: _Wanted) -> None:
     """Print what the IR of a request's kernels does, and draw the access with the most bank conflicts."""
-    from kinfolk_runtime.profile.picture import CannotDraw, check_drawable, worst_picture
+    from kinfolk_runtime.profile.picture import check_drawable, worst_picture
 
+    def table(found: Profile) -> None:
+        print_defaults(asking.defaults)
+        print_profile(found, asking.fields)
+
+    _tell(ctx, wanted, check_drawable, lambda: _profile(asking, name, wanted.workgroups), table, worst_picture)
+
+
+def _tell(
+    ctx: click.Context,
+    wanted: _Wanted,
+    check: Callable[[Path], None],
+    run: Callable[[], Found],
+    table: Callable[[Found], None],
+    picture: Callable[[Found], BankPicture | Timeline],
+) -> None:
+    """Print what a run finds, as a document or a table, and draw a picture of it where one is wanted.
+
+    `check` raises CannotDraw before anything runs. Exit status 1 where nothing was found.
+    """
+    from kinfolk_runtime.profile.picture import CannotDraw
+
+    file = Path(wanted.plot) if wanted.plot is not None and wanted.plot != TEXT else None
     try:
-        if wanted.plot is not None and wanted.plot != TEXT:
-            check_drawable(Path(wanted.plot))
-        profile = _profile(found, name, wanted.workgroups)
+        if file is not None:
+            check(file)
+        found = run()
         if wanted.as_json:
-            print_document(profile.to_dict())
+            print_document(found.to_dict())
         else:
-            print_defaults(found.defaults)
-            print_profile(profile, found.fields)
-        if profile.status != "pass":
+            table(found)
+        if found.status != "pass":
             ctx.exit(EXIT_FAILED)
-        if wanted.plot is not None:
-            picture = worst_picture(profile)
-            if wanted.plot == TEXT:
-                click.echo(picture.text(), err=wanted.as_json)
-            else:
-                picture.draw(Path(wanted.plot))
-                say(f"{wanted.plot} is written", err=True)
+        if file is not None:
+            picture(found).draw(file)
+            say(f"{file} is written", err=True)
+        elif wanted.plot is not None:
+            click.echo(picture(found).text(), err=wanted.as_json)
     except (CannotDraw, OSError) as error:
         raise click.ClickException(str(error)) from None
 
