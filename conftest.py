@@ -34,6 +34,10 @@ OFFERED = frozenset(name for group in GROUPS for name in offered_in(group))
 INSTALLED = frozenset(entry.name for group in GROUPS for entry in importlib.metadata.entry_points(group=group))
 ABSENT = OFFERED - INSTALLED
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+"""Tests run a worker a core, and numpy's threads for a small product mostly wait for each other: a product of 330 by
+128 by 330 takes 14 ms of processor time with two threads on busy cores, and 0.5 with one. numpy reads it when imported.
+"""
 gc.set_threshold(20_000, 10, 20)
 """Kernels are a million small objects that stay; by Python's defaults, looking them through takes a third of a test."""
 
