@@ -177,3 +177,21 @@ def test_damaged_objects_are_told_and_none_ends_in_an_error_of_ours() -> None:
     end = compiled("gfx942", ADD).replace((0xBF810000).to_bytes(4, "little"), (0xBF800000).to_bytes(4, "little"))
     with pytest.raises(MachineFault, match="the last instruction of the code: no s_endpgm ends the waves"):
         launched("gfx942", end, 3 * 128)
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        (
+            '"denormal-fp-math"="preserve-sign,preserve-sign" "denormal-fp-math-f32"="ieee,ieee"',
+            "denormals of f16 and f64",
+        ),
+        ('"denormal-fp-math-f32"="preserve-sign,preserve-sign"', "flushes f32 denormals"),
+    ],
+)
+def test_a_kernel_that_flushes_denormals_of_any_type_stops(mode: str, said: str) -> None:
+    text = KERNEL.format(body=ADD, passed="").replace("attributes #0 = {", "attributes #0 = { " + mode)
+    job = CompileJob(kernel="k", llvm_ir=text, triple="amdgcn-amd-amdhsa", cpu="gfx942")
+    with pytest.raises(MachineFault, match=said) as found:
+        launched("gfx942", toolchain_for("llvm22").compile(job).object, 3 * 128)
+    assert found.value.kind == "unsupported"

@@ -60,6 +60,8 @@ class KernelObject:
     functions: tuple[tuple[int, bytes], ...]
     denormals_f32: int
     rounding_f32: int
+    denormals_f16_f64: int
+    rounding_f16_f64: int
 
 
 def read_kernel(data: bytes, symbol: str | None) -> KernelObject:
@@ -124,4 +126,6 @@ def _described(
         item_axes=(second >> 11 & 3) + 1,
         denormals_f32=first >> 16 & 3,
         rounding_f32=first >> 12 & 3,
+        denormals_f16_f64=first >> 18 & 3,
+        rounding_f16_f64=first >> 14 & 3,
     )

@@ -180,6 +180,8 @@ def check_modes(kernel: KernelObject) -> None:
     wrong: Iterable[str] = (
         *(["flushes f32 denormals"] if kernel.denormals_f32 != 3 else []),
         *(["does not round f32 to nearest even"] if kernel.rounding_f32 else []),
+        *(["flushes denormals of f16 and f64"] if kernel.denormals_f16_f64 != 3 else []),
+        *(["does not round f16 and f64 to nearest even"] if kernel.rounding_f16_f64 else []),
         *([f"takes {name}" for name, _ in kernel.user if name in _UNKNOWN]),
     )
     for what in wrong:
