@@ -8,14 +8,14 @@ from typing import Any
 
 import attrs
 
-from kinfolk.check import Expected, Scenario
+from kinfolk.check import Expected, Scenario, ScenarioReport
 from kinfolk.dispatch import dispatch
 from kinfolk.flavor import DEFAULT_FLAVOR
 from kinfolk.plugins.composition import Composition
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.simulator import Simulator
-from kinfolk_runtime.verify import Runner
+from kinfolk_runtime.verify import Runner, run_scenario
 
 MOST = 12
 """So many artifacts are kept: the text of a kernel takes megabytes."""
@@ -54,3 +54,12 @@ def simulator(sanitize: str = "all") -> Simulator:
 def runners(order_seeds: Sequence[int] = (0,)) -> tuple[Runner, ...]:
     """Return it in orders of waves, by default in one."""
     return tuple(Runner(simulator().with_order(seed), seed) for seed in order_seeds)
+
+
+def judged(
+    composition: Composition, artifact: Artifact, name: str, ran_by: Sequence[Runner] | None = None
+) -> ScenarioReport:
+    """Run a scenario of an artifact's request, by default on the simulator in one order of waves."""
+    [scenario] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
+    expected = expected_of(composition, scenario)
+    return run_scenario(composition, artifact, scenario, runners() if ran_by is None else ran_by, expected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import attrs
-from built_once import expected_of
+from built_once import judged
 
 from kinfolk.check import ScenarioReport
 from kinfolk.plugins.composition import Composition
@@ -13,7 +13,7 @@ from kinfolk_amdgcn.isa.encoding import Encoded, decoded
 from kinfolk_amdgcn.isa.kernel_object import read_kernel
 from kinfolk_runtime.artifact import Artifact, sha256
 from kinfolk_runtime.isa import MachineExecutor
-from kinfolk_runtime.verify import Runner, run_scenario
+from kinfolk_runtime.verify import Runner
 
 NOP = 0xBF800000
 WAIT = 12
@@ -21,12 +21,6 @@ WAIT = 12
 STORES = range(24, 32)
 """Opcodes of stores in MUBUF and FLAT."""
 OTHER_REGISTER = 2
-
-
-def judged(composition: Composition, artifact: Artifact, name: str, executor: MachineExecutor) -> ScenarioReport:
-    """Run a scenario of an artifact on machine code; an executor keeps the kernels that it has translated."""
-    [scenario] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
-    return run_scenario(composition, artifact, scenario, (Runner(executor),), expected_of(composition, scenario))
 
 
 def instructions(artifact: Artifact, number: int = 0) -> list[Encoded]:
@@ -79,7 +73,7 @@ def told(report: ScenarioReport) -> str:
 
 def kind_found(composition: Composition, artifact: Artifact, name: str, executor: MachineExecutor) -> str:
     """Return what is found of an artifact: the kind of its fault, `wrong` for its outputs, or nothing."""
-    report = judged(composition, artifact, name, executor)
+    report = judged(composition, artifact, name, (Runner(executor),))
     if report.outputs:
         return "" if report.status == "pass" else "wrong"
     [fault] = report.findings

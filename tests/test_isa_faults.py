@@ -12,14 +12,15 @@ from typing import Any
 
 import attrs
 import pytest
-from built_once import artifact_of
-from isa_edits import NOP, WAIT, edited, instructions, instructions_that_ran, judged, kind_found, other_store
+from built_once import artifact_of, judged
+from isa_edits import NOP, WAIT, edited, instructions, instructions_that_ran, kind_found, other_store
 
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk_amdgcn.isa.encoding import Encoded
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.isa import MachineExecutor
+from kinfolk_runtime.verify import Runner
 
 pytestmark = [pytest.mark.compile, pytest.mark.simulate, pytest.mark.needs("mla", "gfx942", "gfx950")]
 
@@ -75,7 +76,7 @@ def served(arch: str, flavor: str, name: str) -> tuple[Composition, Artifact]:
 def run_of(arch: str, flavor: str, name: str) -> MachineExecutor:
     """Return the executor of a run without a fault."""
     executor = MachineExecutor(traced=True)
-    report = judged(*served(arch, flavor, name), "ragged", executor)
+    report = judged(*served(arch, flavor, name), "ragged", (Runner(executor),))
     assert report.status == "pass", report.findings
     return executor
 

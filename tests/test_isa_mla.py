@@ -11,8 +11,8 @@ from typing import Any
 
 import attrs
 import pytest
-from built_once import artifact_of, simulator
-from isa_edits import NOP, WAIT, edited, instructions, judged, kind_found, told
+from built_once import artifact_of, judged, simulator
+from isa_edits import NOP, WAIT, edited, instructions, kind_found, told
 
 from kinfolk.errors import BindError
 from kinfolk.plugins.composition import Composition, compose
@@ -22,7 +22,7 @@ from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import bind
 from kinfolk_runtime.isa import MachineExecutor
-from kinfolk_runtime.verify import written_memory
+from kinfolk_runtime.verify import Runner, written_memory
 
 pytestmark = [pytest.mark.compile, pytest.mark.simulate, pytest.mark.needs("mla", "gfx942", "gfx950")]
 
@@ -62,7 +62,7 @@ def test_decode_in_segments_and_their_combination_meet_the_reference(arch: str, 
     composition, artifact = served(arch, flavor)
     for name in ("ragged", "bad_pages"):
         executor = MachineExecutor()
-        report = judged(composition, artifact, name, executor)
+        report = judged(composition, artifact, name, (Runner(executor),))
         assert report.status == "pass", report.findings
         assert [launch.products > 0 for launch in executor.executed] == [True, False]
 
@@ -80,26 +80,26 @@ def test_machine_code_gives_the_bits_of_the_simulator(arch: str) -> None:
 def test_wide_structures_meet_the_reference(arch: str, heads: int, candidate: str) -> None:
     """With accumulation registers, and on the arch that has them, loads that pass no registers and wide products."""
     composition, artifact = served(arch, num_heads=heads, candidate=candidate, max_seqlen_k=70, num_seg=1)
-    report = judged(composition, artifact, "ragged", MachineExecutor())
+    report = judged(composition, artifact, "ragged", (Runner(MachineExecutor()),))
     assert report.status == "pass", report.findings
 
 
 @pytest.mark.parametrize(("arch", "kv_dtype"), [("gfx942", "f8E4M3FNUZ"), ("gfx950", "f8E4M3FN")])
 def test_a_cache_of_8_bit_floats_meets_the_reference(arch: str, kv_dtype: str) -> None:
     composition, artifact = served(arch, **SMALL, kv_dtype=kv_dtype)
-    report = judged(composition, artifact, "ragged", MachineExecutor())
+    report = judged(composition, artifact, "ragged", (Runner(MachineExecutor()),))
     assert report.status == "pass", report.findings
 
 
 def test_prefill_meets_the_reference() -> None:
     changes: dict[str, Any] = {"num_heads": 1, "absorbed_query": False, "max_seqlen_q": 20, "total_q": 30}
     composition, artifact = served("gfx942", num_seg=0, **changes)
-    report = judged(composition, artifact, "ragged", MachineExecutor())
+    report = judged(composition, artifact, "ragged", (Runner(MachineExecutor()),))
     assert report.status == "pass", report.findings
 
 
 def messages(composition: Composition, artifact: Artifact) -> str:
-    return told(judged(composition, artifact, "ragged", MachineExecutor()))
+    return told(judged(composition, artifact, "ragged", (Runner(MachineExecutor()),)))
 
 
 def found_kinds(composition: Composition, artifact: Artifact, places: Iterable[dict[int, int]]) -> list[str]:
@@ -206,7 +206,7 @@ def test_what_ran_is_counted_and_told() -> None:
     """Of a launch of one workgroup with 40 keys and 16 heads: products by hand, two products of 16 heads a key tile."""
     composition, artifact = served("gfx942", **SMALL, num_seqs=1, total_q=1)
     executor = MachineExecutor()
-    judged(composition, artifact, "single_key", executor)
+    judged(composition, artifact, "single_key", (Runner(executor),))
     [launch] = executor.executed
     waves = launch.by_name["s_endpgm"]
     assert waves == 4 and launch.by_name["s_barrier"] % waves == 0

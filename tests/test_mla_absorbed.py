@@ -9,9 +9,9 @@ import attrs
 import ml_dtypes
 import numpy as np
 import pytest
-from built_once import artifact_of, runners, simulator
+from built_once import artifact_of, judged, simulator
+from planted import assert_seen, with_fault
 
-from kinfolk.check import ScenarioReport
 from kinfolk.dispatch import dispatch, explain
 from kinfolk.errors import PinRefused
 from kinfolk.expr import Scope
@@ -29,8 +29,6 @@ from kinfolk_mla.projection import absorbed_query, projected_output
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime import call
 from kinfolk_runtime.artifact import Artifact
-from kinfolk_runtime.mutation import with_kernel
-from kinfolk_runtime.verify import run_scenario
 
 pytestmark = pytest.mark.needs("mla", "gfx942", "gfx950")
 
@@ -233,11 +231,6 @@ FAULTS: list[tuple[Plant, type[MlaTokensSpec], set[str]]] = [
 ]
 
 
-def judged(composition: Composition, artifact: Artifact, name: str = "whole") -> ScenarioReport:
-    [scenario] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
-    return run_scenario(composition, artifact, scenario, runners())
-
-
 @pytest.fixture(scope="module", name="usual")
 def usual_kernels() -> tuple[Composition, Artifact]:
     return compose("mla", "gfx942"), artifact_of(PINNED, "gfx942")
@@ -245,7 +238,7 @@ def usual_kernels() -> tuple[Composition, Artifact]:
 
 @pytest.mark.simulate
 def test_the_usual_kernels_pass(usual: tuple[Composition, Artifact]) -> None:
-    report = judged(*usual)
+    report = judged(*usual, "whole")
     assert report.status == "pass", report.findings
 
 
@@ -274,14 +267,8 @@ def test_a_planted_fault_is_seen(
     monkeypatch: Patch,
 ) -> None:
     composition, artifact = usual
-    [spec] = {each.spec for each in artifact.kernels if isinstance(each.spec, kind)}
-    plant(monkeypatch)
-    faulty = composition.emit(spec)
-    monkeypatch.undo()
-    report = judged(composition, with_kernel(artifact, spec, faulty))
-    found = {finding.code for finding in report.findings}
-    assert seen <= found, report.findings
-    assert found & {"simulation", "bind"} <= seen, report.findings
+    faulty = with_fault(composition, artifact, kind, plant, monkeypatch)
+    assert_seen(judged(composition, faulty, "whole"), seen)
 
 
 WAYS = [

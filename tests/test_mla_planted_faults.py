@@ -12,7 +12,8 @@ from typing import Any, cast
 import attrs
 import numpy as np
 import pytest
-from built_once import artifact_of, runners
+from built_once import artifact_of, expected_of, runners
+from planted import assert_seen, codes
 
 from kinfolk.check import ScenarioReport, numpy_dtype
 from kinfolk.errors import Refused
@@ -79,18 +80,7 @@ def judged(
     """Run one scenario of the request on `emitted` in place of the artifact's kernel, in verify's orders of waves."""
     planted = with_kernel(artifact, artifact.kernels[0].spec, emitted)
     (chosen,) = [each for each in composition.scenarios(request) if each.name == scenario]
-    return run_scenario(composition, planted, chosen, runners(tuple(order_seeds)))
-
-
-def codes(report: ScenarioReport) -> set[str]:
-    assert report.status == ("fail" if report.findings else "pass")
-    return {finding.code for finding in report.findings}
-
-
-def assert_seen(report: ScenarioReport, wanted: set[str]) -> None:
-    """Whatever else shows: a run that broke off shows nothing but that it did, which only some faults are to be."""
-    assert wanted <= codes(report), report.findings
-    assert codes(report) & {"simulation", "bind"} <= wanted, report.findings
+    return run_scenario(composition, planted, chosen, runners(tuple(order_seeds)), expected_of(composition, chosen))
 
 
 def emitted(composition: Composition, artifact: Artifact) -> Kernel:

@@ -9,9 +9,10 @@ import attrs
 import ml_dtypes
 import numpy as np
 import pytest
-from built_once import artifact_of, runners, simulator
+from built_once import artifact_of, judged, simulator
+from planted import assert_seen, with_fault
 
-from kinfolk.check import ScenarioReport, compare
+from kinfolk.check import compare
 from kinfolk.dispatch import dispatch
 from kinfolk.errors import PinRefused
 from kinfolk.ir.builder import constant
@@ -27,8 +28,6 @@ from kinfolk_mla.projection import absorbed_query, projected_output
 from kinfolk_mla.request import MlaRequest
 from kinfolk_runtime import call
 from kinfolk_runtime.artifact import Artifact
-from kinfolk_runtime.mutation import with_kernel
-from kinfolk_runtime.verify import ORDER_SEEDS, run_scenario
 
 pytestmark = [pytest.mark.simulate, pytest.mark.needs("mla", "gfx942", "gfx950")]
 
@@ -56,20 +55,13 @@ def served(arch: str, **changes: Any) -> tuple[Composition, Artifact]:
     return compose("mla", arch), artifact_of(attrs.evolve(REQUEST, **changes), arch)
 
 
-def judged(
-    composition: Composition, artifact: Artifact, name: str, order_seeds: Sequence[int] = ORDER_SEEDS
-) -> ScenarioReport:
-    [chosen] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
-    return run_scenario(composition, artifact, chosen, runners(tuple(order_seeds)))
-
-
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_scenario_passes(arch: str) -> None:
     composition, artifact = served(arch, page_size=32)
     names = [each.name for each in composition.scenarios(artifact.plan.request)]
     assert len(names) == 11
     for name in names:
-        report = judged(composition, artifact, name, order_seeds=(0,))
+        report = judged(composition, artifact, name)
         assert report.status == "pass", (name, report.findings)
 
 
@@ -90,7 +82,7 @@ def test_other_requests_are_served_by_the_same_kernels(changes: dict[str, Any]) 
     usual = [launch.spec for launch in dispatch(REQUEST, "gfx942").launches]
     assert [launch.spec for launch in artifact.plan.launches] == usual
     for name in ("whole", "ragged"):
-        report = judged(composition, artifact, name, order_seeds=(0,))
+        report = judged(composition, artifact, name)
         assert report.status == "pass", (name, report.findings)
 
 
@@ -288,11 +280,5 @@ def test_a_planted_fault_is_seen(
     monkeypatch: Patch,
 ) -> None:
     composition, artifact = usual
-    [spec] = {each.spec for each in artifact.kernels if isinstance(each.spec, kind)}
-    plant(monkeypatch)
-    faulty = composition.emit(spec)
-    monkeypatch.undo()
-    report = judged(composition, with_kernel(artifact, spec, faulty), scenario, order_seeds=(0,))
-    found = {finding.code for finding in report.findings}
-    assert seen <= found, report.findings
-    assert found & {"simulation", "bind"} <= seen, report.findings
+    faulty = with_fault(composition, artifact, kind, plant, monkeypatch)
+    assert_seen(judged(composition, faulty, scenario), seen)
