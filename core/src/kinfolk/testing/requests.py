@@ -193,8 +193,8 @@ class Requests:
 
     def naming(self, candidate: Candidate, spec: Spec) -> Iterator[Request]:
         """Yield requests that may plan a spec: with the spec's values in fields of its names, within the candidate's
-        limits and, where none is, beyond them; then such as have one other value of another field, too, and of two
-        fields that have a default and are compiled in."""
+        limits and, where none is, beyond them; then such as leave out what they may, but for a field or two, and such
+        as have one other value of another field, too."""
         chance = random.Random(f"{self.seed} naming {spec.identity()}")
         given = {name: getattr(spec, name) for name in self.pools if hasattr(spec, name)}
         bases = [_fields_of(base) for base in self.bases(candidate)]
@@ -213,16 +213,17 @@ class Requests:
                     yield found
 
     def _changes(self, fixed: tuple[str, ...]) -> Iterator[Fields]:
-        """Yield a value of each field that is not fixed, then of each two that requests may leave out."""
-        names = [name for name in self.pools if name not in fixed]
-        values = [(name, value) for name in names for value in filter(_modest, self.pools[name])]
-        yield from ({name: value} for name, value in values)
-        optional = [
-            each for each in values if each[0] not in self.launch and self.fields[each[0]].default is not attrs.NOTHING
-        ]
-        for first, second in itertools.combinations(optional, 2):
-            if first[0] != second[0]:
-                yield dict((first, second))
+        """Yield the defaults of all fields that are compiled in and have one, of all but one and of all but two, which
+        have another value; then every value of each field. Fields in `fixed` are left out.
+        """
+        pools = {name: values for name, values in self.pools.items() if name not in fixed}
+        plain = {name: self.fields[name].default for name in pools if name not in self.launch}
+        plain = {name: value for name, value in plain.items() if value in pools[name]}
+        others = {name: [value for value in pools[name] if _modest(value) and value != plain[name]] for name in plain}
+        for count in range(3):
+            for names in itertools.combinations((name for name, values in others.items() if values), count):
+                yield {**plain, **{name: others[name][0] for name in names}}
+        yield from ({name: value} for name, values in pools.items() for value in filter(_modest, values))
 
     def _edge_values(self, condition: Expr, base: Fields, name: str) -> list[Any]:
         """Return the values of a field around which a condition changes, and for what is no int those it takes."""
