@@ -92,6 +92,15 @@ def test_a_comparison_can_decide_which_lanes_live() -> None:
     assert w.s[0, VCC] == w.s[0, EXEC] == 0b11111 and w.s[0, EXEC + 1] == 0
 
 
+@pytest.mark.parametrize("target", [8, 32, 60, 94])
+def test_a_comparison_of_parts_names_any_mask(target: int) -> None:
+    """v_cmp_gt_i32_sdwa s[N:N+1], v1, v0 src1_sel:BYTE_0: bits of N stand where other instructions have modifiers."""
+    w = waves()
+    w.v[1, 0], w.v[0] = LANE, 0x105
+    step_of(0x7D8800F9, 1 | target << 8 | 1 << 15 | 6 << 16).run(w)
+    assert (int(w.s[0, target]), int(w.s[0, target + 1])) == (0xFFFFFFC0, 0xFFFFFFFF)
+
+
 def test_a_product_of_a_half_and_a_whole_is_added_in_f32() -> None:
     """v_fma_mix_f32 v4, v1, v2.h, -v3: the first is f32, the second the upper half, the third negated f32."""
     w = waves()

@@ -29,8 +29,8 @@ def finishing(given: Given) -> tuple[Finish | None, Callable[..., Any]]:
     assert meaning is not None
     clamp = bool(fields.get("clamp", 0)) and given.encoded.format in ("VOP3", "VOP3P")
     scale = fields.get("omod", 0) if given.encoded.format == "VOP3" else 0
-    if given.encoded.modifier == "sdwa":
-        clamp, scale = bool(fields["clamp"]), fields["omod"] if given.encoded.format != "VOPC" else 0
+    if given.encoded.modifier == "sdwa" and given.encoded.format != "VOPC":  # whose bits name a mask of lanes there
+        clamp, scale = bool(fields["clamp"]), fields["omod"]
     if not (clamp or scale):
         return None, meaning
     if clamp and not scale and declared.name in SATURATING:
