@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from workgroup_toy import built
+from workgroup_toy import STAGE_VIEW, WAIT, built
 
 from kinfolk.analysis.values import Values
 from kinfolk.ir import constant
@@ -42,6 +42,22 @@ def test_a_row_more_than_anyone_reads_is_no_difference_and_a_row_fewer_is(refere
     assert shown["constant", "smin", "b 16 -> 15"] == [False]
     assert shown["dropped_clamp", "smin", "only b is left"] == [False]
     assert shown["view_bound", "bound", "count +1"] == shown["view_bound", "bound", "everything is inside"] == [False]
+
+
+def staged_rows(x, n, y):
+    """The same rows go straight to workgroup memory, 16 elements behind the first, which is no place in the view."""
+    rows = lanes.uniform(arithmetic.smin(arithmetic.smax(memory.load(n), 0), ROWS))
+    buffer = memory.allocate(I32, 96)
+    view, place = memory.bound(x, rows), lanes.lane_id() % ROWS
+    STAGE_VIEW.add(view, place, buffer, constant(0, I32), count=1, offset=16)
+    WAIT.add()
+    memory.store(memory.offset(y, lanes.thread_id()), memory.workgroup_load(buffer, lanes.lane_id(), offset=16))
+
+
+def test_a_row_more_than_is_staged_is_no_difference_and_a_row_fewer_is(reference64, declare):
+    shown = proofs(reference64, declare, staged_rows)
+    assert shown["constant", "smin", "b 16 -> 17"] == shown["dropped_clamp", "smin", "only a is left"] == [True]
+    assert shown["constant", "smin", "b 16 -> 15"] == shown["dropped_clamp", "smax", "only a is left"] == [False]
 
 
 def checked_page(bounded):

@@ -190,7 +190,7 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
         request("mla.pipelined", 32, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.pipelined", 32, 208, 2, max_seqlen_q=6),
         request("mla.grouped", 64, 80, 2),
-        request("mla.grouped", 33, 80, 2, num_seg=2, max_seqlen_q=3, page_size=32, k_scale=0.25),
+        request("mla.grouped", 33, 80, 2, num_seg=2, max_seqlen_q=3, page_size=128, k_scale=0.25),
         request("mla.grouped", 21, 80, 2, max_seqlen_q=6),
         request("mla.grouped", 16, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.grouped", 16, 208, 2, max_seqlen_q=6),
@@ -284,7 +284,7 @@ def paged(
         **cache,
         "cu_seqlens_q": np.cumsum([0, *queries]).astype(np.int32),
         "cu_seqlens_k": np.cumsum([0, *map(len, keys)]).astype(np.int32),
-        "block_table": table[:, : table.shape[1] - SPARE_SLOTS + 1],
+        "block_table": table[:, : table.shape[1] - SPARE_SLOTS],
     }
 
 

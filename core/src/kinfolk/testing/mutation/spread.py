@@ -253,11 +253,9 @@ class _Spread:
     def _inside(self, op: Operation, view: Value) -> None:
         """Hold an access against the least bound that its view may have."""
         sets = self._values.seen.get(op)
-        data = (op.results or op.operands[-1:])[0].type
-        offset = op.attributes.get("offset", 0)
-        if op.name not in ("core.view_load", "core.view_store") or sets is None or not isinstance(offset, int):
+        if sets is None:
             raise _Differs
-        count = data.count if isinstance(data, VectorType) else 1
+        offset, count = _accessed_elements(op)
         index = sets[1]
         least = min(min(pair.before.low, pair.after.low) for pair in self.pairs[view])
         within = index.high + offset + count <= least or self._within(view, op.operands[1], offset + count)
@@ -298,6 +296,21 @@ class _Spread:
         if not _computes(made):
             return known
         return _result(made, [self._unless(each, condition, steps - 1) for each in made.operands])
+
+
+def _accessed_elements(op: Operation) -> tuple[int, int]:
+    """Return how far behind its index an access of a view begins, and how many elements it is of."""
+    meaning = op.definition.meaning
+    if isinstance(meaning, MemoryAccess) and meaning.action == "stage":  # its offset is one in workgroup memory
+        offset, count = 0, op.attributes["count"]
+    elif op.name in ("core.view_load", "core.view_store"):
+        data = (op.results or op.operands[-1:])[0].type
+        offset, count = op.attributes.get("offset", 0), data.count if isinstance(data, VectorType) else 1
+    else:
+        raise _Differs
+    if not isinstance(offset, int) or not isinstance(count, int):
+        raise _Differs
+    return offset, count
 
 
 def _computes(op: Operation) -> bool:

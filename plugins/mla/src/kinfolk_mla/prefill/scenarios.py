@@ -143,7 +143,8 @@ def _idle_waves(request: MlaRequest, heads: int) -> tuple[bool, ...]:
 
 def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
     """Return small requests for each candidate, in whose scenarios mutants are run: more queries than a workgroup has,
-    after as many keys as a tile; few after many, in pages that are one part of a tile; and some that see all keys.
+    after as many keys as a tile; few after many, in pages that are one part of a tile; some that see all keys; and, in
+    pages smaller than that, more than a tile's keys, of sequences that end where one word of keys does.
     """
     expanded = MlaRequest(
         **MODEL,
@@ -167,7 +168,7 @@ def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
         expanded,
         attrs.evolve(few, page_size=16, num_pages=48, k_scale=0.25),
         attrs.evolve(short, causal=False),
-        attrs.evolve(few, page_size=4, num_pages=192),
+        attrs.evolve(expanded, total_q=157, max_seqlen_q=140, max_seqlen_k=320, page_size=4, num_pages=192),
         *(attrs.evolve(short, num_heads=WAVE_HEADS, candidate=each.name) for each in ABSORBED),
     )
 
