@@ -30,7 +30,7 @@ def _importable(name: str, tests: str = "tests") -> None:
 
 
 _importable("built_once")
-_importable("planted")
+_importable("emitter_faults")
 if importlib.util.find_spec("kinfolk_amdgcn"):  # what imports it is collected only there
     _importable("isa_edits")
     _importable("random_llvm")

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from built_once import artifact_of, judged, simulator
-from planted import assert_seen, with_fault
+from emitter_faults import assert_seen, with_fault
 
 from kinfolk.dispatch import dispatch, explain
 from kinfolk.errors import PinRefused

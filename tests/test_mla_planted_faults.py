@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import pytest
 from built_once import artifact_of, expected_of, runners
-from planted import assert_seen, codes
+from emitter_faults import assert_seen, codes
 
 from kinfolk.check import ScenarioReport, numpy_dtype
 from kinfolk.errors import Refused
