@@ -55,7 +55,9 @@ def purity(subject: Subject) -> Outcome:
         requests += [edge.request for edge in list(subject.requests.edges(candidate))[:count]]
     for spec in subject.sampled_specs:
         found.looked_at()
-        _, touched = watched(functools.partial(subject.composed.emit, spec), type(spec).__module__.partition(".")[0])
+        emit = functools.partial(subject.composed.emit, spec)
+        kernel, touched = watched(emit, type(spec).__module__.partition(".")[0])
+        subject.keep_kernel(spec, kernel)
         for what, where in dict.fromkeys(touched):
             found.wrong(where, f"the emitter touches {what}", REMEDY, str(spec), kind="touch")
     for request in requests:
@@ -101,17 +103,18 @@ def watched(function: Callable[[], T], package: str) -> tuple[T, list[tuple[str,
     What Python itself reads to import a module does not count.
     """
     touched: list[tuple[str, str]] = []
+    module_of, name_of = cast("Any", FORBIDDEN_MODULES.get), cast("Any", FORBIDDEN_NAMES.get)
 
     def seen(frame: FrameType, event: str, argument: Any) -> None:
-        what = ""
-        if event == "call" and frame.f_code is _ENVIRON_READ:
+        what = ""  # told of every call there is, so that each must cost little
+        if event == "c_call":
+            what = module_of(getattr(argument, "__module__", None), "")
+            what = what or name_of(getattr(argument, "__qualname__", None), "")
+            if what:
+                name = str(getattr(argument, "__name__", ""))
+                what = f"{what} ({name})" if name not in ALLOWED else ""
+        elif event == "call" and frame.f_code is _ENVIRON_READ:
             what = "the environment"
-        elif event == "c_call":
-            name = str(getattr(argument, "__name__", ""))
-            if name not in ALLOWED:
-                what = FORBIDDEN_MODULES.get(str(getattr(argument, "__module__", None)), "")
-                what = what or FORBIDDEN_NAMES.get(str(getattr(argument, "__qualname__", "")), "")
-                what = f"{what} ({name})" if what else ""
         if what and (where := _line(frame, package)):
             touched.append((what, where))
 

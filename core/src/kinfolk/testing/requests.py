@@ -23,6 +23,7 @@ from kinfolk.spec import Spec
 from kinfolk.testing.values import equalled, held, inner, numbers_in, pool, takes
 
 Fields = dict[str, Any]
+Admitted = tuple[Request, Verdict]
 ATTEMPTS: Final = 60
 STEPS: Final = 80
 BASES: Final = 3
@@ -69,6 +70,8 @@ class Requests:
         self._verdicts: dict[tuple[str, str], Verdict] = {}
         self._beside: dict[tuple[str, str, str], Request | None] = {}
         self._bases: dict[str, tuple[Request, ...]] = {}
+        self._edges: dict[str, tuple[Edge, ...]] = {}
+        self._drawn: dict[bool, tuple[list[Admitted | None], Iterator[Admitted | None]]] = {}
 
     def _compiled_values(self) -> dict[str, list[Any]]:
         """Return, by name, the values that fields of specs have: a request's field of that name may need them."""
@@ -120,32 +123,61 @@ class Requests:
         selected = judge(self.composition, request, self.flavor).selected
         return selected is not None and selected.candidate.name == candidate.name
 
-    def admitted(self, count: int, small: bool = False) -> Iterator[tuple[Request, Verdict]]:
-        """Yield requests that go to a candidate, drawn around the bases, with the verdict; `small` ones can be run."""
+    def admitted(self, count: int, small: bool = False) -> Iterator[Admitted]:
+        """Yield requests that go to a candidate, drawn around the bases, with the verdict; `small` ones can be run.
+
+        Fewer are the first of more, and each is drawn once.
+        """
+        kept, attempts = self._drawn.setdefault(small, ([], self._attempts(small)))
+        found = 0
+        for attempt in range(count * 20):
+            if found == count:
+                return
+            if attempt == len(kept):
+                try:
+                    kept.append(next(attempts, None))
+                except BaseException:
+                    self._drawn.pop(small, None)  # what a plugin raises, it raises for every check that asks
+                    raise
+            if (drawn := kept[attempt]) is not None:
+                found += 1
+                yield drawn
+
+    def _attempts(self, small: bool) -> Iterator[Admitted | None]:
+        """Yield, without end, a request that was not drawn before with its verdict, or None where none came of it."""
         chance = random.Random(f"{self.seed} admitted {small}")
         seen: set[str] = set()
-        for attempt in range(count * 20):
-            if len(seen) == count:
-                return
-            candidate = self.candidates[attempt % len(self.candidates)]
-            bases = self.bases(candidate)
-            if not bases:
+        for candidate in itertools.cycle(self.candidates):
+            request = self._drawn_near(candidate, chance, small)
+            if request is None or request.to_json() in seen or not self.goes_to(request, candidate):
+                yield None
                 continue
-            base = _fields_of(chance.choice(bases))
-            names = self.launch if small else tuple(self.pools)
-            for name in chance.sample(names, min(len(names), chance.randint(1, 4))):
-                values = [value for value in self.pools[name] if not small or _modest(value)]
-                few = [value for value in values if type(value) is not int or value <= FEW]
-                base[name] = chance.choice(few if small and few and chance.random() < 0.5 else values or [base[name]])
-            request = self._repaired(candidate, base, chance, fixed=(), small=small)
-            if request is None or (small and not all(_modest(getattr(request, name)) for name in self.launch)):
-                continue
-            if request.to_json() not in seen and self.goes_to(request, candidate):
-                seen.add(request.to_json())
-                yield request, self.verdict(request, candidate)
+            seen.add(request.to_json())
+            yield request, self.verdict(request, candidate)
 
-    def edges(self, candidate: Candidate) -> Iterator[Edge]:
-        """Yield requests on both sides of the edges of each limit of a candidate, all its other limits holding."""
+    def _drawn_near(self, candidate: Candidate, chance: random.Random, small: bool) -> Request | None:
+        """Return a request near a base of a candidate; None where there is no base, or nothing that fits."""
+        bases = self.bases(candidate)
+        if not bases:
+            return None
+        base = _fields_of(chance.choice(bases))
+        names = self.launch if small else tuple(self.pools)
+        for name in chance.sample(names, min(len(names), chance.randint(1, 4))):
+            values = [value for value in self.pools[name] if not small or _modest(value)]
+            few = [value for value in values if type(value) is not int or value <= FEW]
+            base[name] = chance.choice(few if small and few and chance.random() < 0.5 else values or [base[name]])
+        request = self._repaired(candidate, base, chance, fixed=(), small=small)
+        if request is None or (small and not all(_modest(getattr(request, name)) for name in self.launch)):
+            return None
+        return request
+
+    def edges(self, candidate: Candidate) -> tuple[Edge, ...]:
+        """Return requests on both sides of the edges of each limit of a candidate, all its other limits holding."""
+        if candidate.name not in self._edges:
+            self._edges[candidate.name] = tuple(self._edges_of(candidate))
+        return self._edges[candidate.name]
+
+    def _edges_of(self, candidate: Candidate) -> Iterator[Edge]:
         chance = random.Random(f"{self.seed} edges {candidate.name}")
         for limit in candidate.capability:
             names = list(dict.fromkeys(_read_by(limit.condition)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
@@ -84,6 +85,16 @@ class Subject:
             raise TypeError(f"{self.name} is an arch, a check of a family was run on it")
         return self.composition
 
+    @cached_property
+    def sharing(self) -> Composition:
+        """The composition of a family for checks that compile and run kernels: it emits each once, for all of them.
+
+        Those that look at emitting itself, and whether another time gives the same, ask `composed`.
+        """
+        shared = copy.copy(self.composed)
+        vars(shared)["emit"] = self.kernel
+        return shared
+
     @property
     def package(self) -> str:
         """The package that a family's request is of; nothing of an arch."""
@@ -158,6 +169,10 @@ class Subject:
     def kernel(self, spec: Spec) -> Kernel:
         """Return the kernel of a spec, emitted once for all checks."""
         return self.once(f"kernel {spec.identity()}", lambda: self.composed.emit(spec))
+
+    def keep_kernel(self, spec: Spec, kernel: Kernel) -> None:
+        """Keep a kernel that a check emitted as that of its spec, for the checks after it."""
+        self.once(f"kernel {spec.identity()}", lambda: kernel)
 
     def kernel_text(self, spec: Spec) -> str:
         """Return the text of a spec's kernel, printed once for all checks."""

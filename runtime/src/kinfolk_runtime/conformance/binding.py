@@ -53,7 +53,7 @@ def binding(subject: Subject) -> Outcome:
             found.looked_at(of=plan.candidate)
             where, example = f"{plan.candidate}, {wrong.name}", told(plan.request)
             try:
-                bind(artifact, wrong.tensors, composition=subject.composed)
+                bind(artifact, wrong.tensors, composition=subject.sharing)
             except BindError as error:
                 if wrong.name not in str(error):
                     problem = f"{wrong.about}: refused without naming {wrong.name}: {error}"
@@ -72,10 +72,10 @@ def _bindable(subject: Subject, found: Findings) -> Iterator[tuple[Artifact, Ten
 
     seen: set[str] = set()
     for request in run_requests(subject):
-        for scenario in subject.composed.scenarios(request):
+        for scenario in subject.sharing.scenarios(request):
             if scenario.sparse:
                 continue
-            plan = selections.plan(subject.composed, scenario.request, subject.flavor_name)
+            plan = selections.plan(subject.sharing, scenario.request, subject.flavor_name)
             if plan.candidate in seen:
                 break
             tensors = _tensors(plan, scenario.inputs())
@@ -84,7 +84,7 @@ def _bindable(subject: Subject, found: Findings) -> Iterator[tuple[Artifact, Ten
                 continue
             artifact = attrs.evolve(artifact_of(subject, request), plan=plan)
             try:
-                bind(artifact, tensors, composition=subject.composed)
+                bind(artifact, tensors, composition=subject.sharing)
             except BindError as error:
                 problem = f"the inputs of scenario {scenario.name} do not bind: {error}"
                 remedy = "Let scenarios build what the plan declares"
@@ -179,7 +179,7 @@ def _run_tight(artifact: Artifact, tensors: Tensors, subject: Subject, found: Fi
     found.looked_at()
     where, example = f"{plan.candidate}, the least tensors", told(plan.request)
     try:
-        bind(artifact, least, composition=subject.composed)()
+        bind(artifact, least, composition=subject.sharing)()
     except SimulationError as error:
         if not _runs(artifact, tensors, subject):
             return  # no matter of extents: the check of sanitizers tells it
@@ -191,7 +191,7 @@ def _run_tight(artifact: Artifact, tensors: Tensors, subject: Subject, found: Fi
 
 def _runs(artifact: Artifact, tensors: Tensors, subject: Subject) -> bool:
     try:
-        bind(artifact, tensors, composition=subject.composed)()
+        bind(artifact, tensors, composition=subject.sharing)()
     except SimulationError:
         return False
     return True

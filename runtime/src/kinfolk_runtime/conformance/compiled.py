@@ -16,7 +16,7 @@ def compiled(subject: Subject) -> Outcome:
     found = Findings("compile", "compiled kernels")
     for flavor, toolchain in _lanes(subject):
         specs = spec_space(subject.composed, flavor) if subject.full else subject.sampled_specs
-        for each in gated(specs, flavor, composition=subject.composed, toolchain=toolchain):
+        for each in gated(specs, flavor, composition=subject.sharing, toolchain=toolchain):
             found.looked_at()
             where = f"{type(each.spec).__name__} by {toolchain.build}"
             if each.error is not None:
@@ -48,7 +48,7 @@ def goldens(subject: Subject) -> Outcome:
     """Compare digests of every flavor; at level full the figures of every toolchain of this host too."""
     found = Findings("goldens", "digests and figures")
     host = Host.found() if subject.full else Host(toolchains={})
-    checked = check([subject.composed], host)
+    checked = check([subject.sharing], host)
     found.looked_at(checked.compared("digests") + (checked.compared("figures") if subject.full else 0))
     for finding in checked.findings:
         again = f"kinfolk golden bless {subject.name} --arch {subject.arch.name} --reason '...'"

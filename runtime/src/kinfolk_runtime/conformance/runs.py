@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import attrs
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from kinfolk.check import Expected, Finding, Scenario, ScenarioReport, compare
 from kinfolk.dispatch import selections
 from kinfolk.errors import BindError, InternalError, KinfolkError, Refused, SimulationError
+from kinfolk.plan import Plan
 from kinfolk.request import Request
 from kinfolk.testing.check import Findings, Outcome
 from kinfolk.testing.requests import told
@@ -32,7 +33,10 @@ Array = npt.NDArray[Any]
 ENGINES_SCENARIOS: Final = 2
 """So many scenarios of each candidate level quick runs on both engines, of those in which most kernels run."""
 OTHER_SCENARIOS: Final = 4
-"""So many scenarios level quick runs of each request but a candidate's first, which is its largest and has all."""
+"""So many scenarios level quick runs of each request but a candidate's first, which is its largest and has all; so many
+of that, too, where its kernels all ran before."""
+KNOWN_SCENARIOS: Final = 2
+"""So many of a request but the first whose kernels all ran before: what is new in it is a number."""
 FAULTS: Final = ("simulation", "unwritten")
 WRONG_VALUES: Final = "Mend the kernel, or derive the reference's tolerance anew if that is what is wrong"
 REMEDIES: Final[Mapping[str, str]] = {
@@ -155,22 +159,27 @@ def _runs(subject: Subject) -> Runs:
     ran: list[Ran] = []
     failed: list[tuple[Request, str]] = []
     large: dict[str, int] = {}
-    whole: set[str] = set()
+    begun: set[str] = set()
+    ran_kernels: set[str] = set()
     requests = run_requests(subject)
     for number, request in enumerate(requests, 1):
         subject.progress(f"request {number} of {len(requests)}")
         try:
             artifact = artifact_of(subject, request)
-            scenarios = subject.composed.scenarios_of(artifact.plan)
-            fitting = Fitting.of(subject.composed, scenarios, subject.flavor_name, sparse=subject.full)
-            first = artifact.plan.candidate not in whole
-            whole.add(artifact.plan.candidate)
-            for scenario in fitting.scenarios if first else _drawn_scenarios(subject, request, fitting.scenarios):
+            scenarios = subject.sharing.scenarios_of(artifact.plan)
+            fitting = Fitting.of(subject.sharing, scenarios, subject.flavor_name, sparse=subject.full)
+            first, kernels = artifact.plan.candidate not in begun, _kernels(artifact.plan)
+            known = kernels <= ran_kernels
+            begun.add(artifact.plan.candidate)
+            ran_kernels |= kernels
+            most = KNOWN_SCENARIOS if known and not first else OTHER_SCENARIOS
+            whole = subject.full or (first and not known)
+            for scenario in fitting.scenarios if whole else _drawn_scenarios(subject, request, fitting.scenarios, most):
                 plan = fitting.plans[scenario.name]
                 if needed_bytes(plan, scenario.sparse) > most_bytes(subject, plan.candidate):
                     large[scenario.name] = large.get(scenario.name, 0) + 1
                     continue
-                report = run_scenario(subject.composed, artifact, scenario, runners)
+                report = run_scenario(subject.sharing, artifact, scenario, runners)
                 ran.append(Ran(candidate=artifact.plan.candidate, request=request, scenario=scenario, report=report))
         except KinfolkError as error:
             failed.append((request, f"{type(error).__name__}: {error}"))
@@ -178,31 +187,40 @@ def _runs(subject: Subject) -> Runs:
     return Runs(ran=tuple(ran), failed=tuple(failed), notes=tuple(notes))
 
 
-def _drawn_scenarios(subject: Subject, request: Request, scenarios: Sequence[Scenario]) -> Sequence[Scenario]:
-    """Return all scenarios at level full, at quick a few, drawn by the seed, in their order."""
-    if subject.full or len(scenarios) <= OTHER_SCENARIOS:
+def _kernels(plan: Plan) -> set[str]:
+    return {launch.spec.identity() for launch in plan.launches}
+
+
+def _drawn_scenarios(
+    subject: Subject, request: Request, scenarios: Sequence[Scenario], most: int
+) -> Sequence[Scenario]:
+    """Return at most so many scenarios, drawn by the seed, in their order."""
+    if len(scenarios) <= most:
         return scenarios
     chance = random.Random(f"{subject.seed} scenarios {request.to_json()}")
-    places = sorted(chance.sample(range(len(scenarios)), OTHER_SCENARIOS))
+    places = sorted(chance.sample(range(len(scenarios)), most))
     return [scenarios[place] for place in places]
 
 
 def artifact_of(subject: Subject, request: Request) -> Artifact:
     """Return the compiled plan of a request, gated; plans of one candidate with the same kernels share them."""
-    plan = selections.plan(subject.composed, request, subject.flavor_name)
+    plan = selections.plan(subject.sharing, request, subject.flavor_name)
     kernels = ", ".join(launch.spec.identity() for launch in plan.launches)
-    made = subject.once(
-        f"artifact {plan.candidate} {kernels}", lambda: compile_plan(plan, composition=subject.composed)
-    )
+    made = subject.once(f"artifact {plan.candidate} {kernels}", lambda: compile_plan(plan, composition=subject.sharing))
     return attrs.evolve(made, plan=plan)
 
 
 def engines(subject: Subject) -> Outcome:
     """Run small scenarios on both engines, and compare the bytes of every output and each with the reference."""
-    found = Findings("engines", "outputs of both engines", each=subject.serving)
+    requests, shared = _of_own_kernels(subject)
+    found = Findings(
+        "engines", "outputs of both engines", each=[each for each in subject.serving if each not in shared]
+    )
+    for name in shared:
+        found.note(f"{name} has no kernel of its own: those of candidates before it run")
     pair = Simulator(1, engine="fast"), Simulator(1, engine="reference")
     faults = 0
-    scenarios = list(_small_scenarios(subject))
+    scenarios = list(_small_scenarios(subject, requests))
     for number, (request, scenario) in enumerate(scenarios, 1):
         subject.progress(f"scenario {number} of {len(scenarios)}")
         try:
@@ -233,12 +251,28 @@ def engines(subject: Subject) -> Outcome:
     return found.outcome()
 
 
-def _small_scenarios(subject: Subject) -> Iterator[tuple[Request, Scenario]]:
-    """Yield scenarios of the smallest requests, at level quick a few of each in which its kernels run, drawn by the
-    seed: the reference engine takes its time."""
+def _of_own_kernels(subject: Subject) -> tuple[list[Request], list[str]]:
+    """Return the smallest requests, at level quick without those whose kernels are all those of candidates before, and
+    the candidates of these."""
+    requests: list[Request] = []
+    shared: list[str] = []
+    ran: set[str] = set()
     for request in smallest_requests(subject):
-        scenarios = subject.composed.scenarios(request)
-        offered = Fitting.of(subject.composed, scenarios, subject.flavor_name, sparse=False)
+        plan = selections.plan(subject.sharing, request, subject.flavor_name)
+        if _kernels(plan) <= ran and not subject.full:
+            shared.append(plan.candidate)
+        else:
+            requests.append(request)
+        ran |= _kernels(plan)
+    return requests, shared
+
+
+def _small_scenarios(subject: Subject, requests: Iterable[Request]) -> Iterator[tuple[Request, Scenario]]:
+    """Yield scenarios of small requests, at level quick a few of each in which its kernels run, drawn by the seed: the
+    reference engine takes its time."""
+    for request in requests:
+        scenarios = subject.sharing.scenarios(request)
+        offered = Fitting.of(subject.sharing, scenarios, subject.flavor_name, sparse=False)
         drawn = list(offered.scenarios)
         random.Random(f"{subject.seed} engines {request.to_json()}").shuffle(drawn)
         plans = offered.plans
@@ -253,7 +287,7 @@ def _small_scenarios(subject: Subject) -> Iterator[tuple[Request, Scenario]]:
 
 
 def _outputs(artifact: Artifact, inputs: Mapping[str, Any], subject: Subject, engine: Simulator) -> dict[str, Array]:
-    return bind(artifact, inputs, executor=engine, composition=subject.composed)()
+    return bind(artifact, inputs, executor=engine, composition=subject.sharing)()
 
 
 def _bits(array: Array) -> npt.NDArray[np.uint8]:
