@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, cast
 
 import attrs
 
+from kinfolk.dispatch.select import Outcome as Judged
 from kinfolk.dispatch.select import judge
 from kinfolk.fields import shown
 from kinfolk.testing.check import Findings, Outcome
@@ -63,8 +64,9 @@ def purity(subject: Subject) -> Outcome:
     for request in requests:
         found.looked_at()
         before = request.to_json()
-        first, touched = watched(functools.partial(_answer, subject, request), subject.package)
-        second = _answer(subject, request)
+        dispatch = functools.partial(judge, subject.composed, request, subject.flavor)
+        outcome, touched = watched(dispatch, subject.package)
+        first, second = _answer(outcome), _answer(dispatch())
         for what, where in dict.fromkeys(touched):
             found.wrong(where, f"dispatch touches {what}", REMEDY, told(request), kind="touch")
         if request.to_json() != before:
@@ -75,9 +77,8 @@ def purity(subject: Subject) -> Outcome:
     return found.outcome()
 
 
-def _answer(subject: Subject, request: Any) -> tuple[Any, ...]:
-    """Return all that judging a request gives, as comparable data."""
-    outcome = judge(subject.composed, request, subject.flavor)
+def _answer(outcome: Judged) -> tuple[Any, ...]:
+    """Return all that judging a request gave, as comparable data."""
     rows = [
         (
             each.candidate.name,

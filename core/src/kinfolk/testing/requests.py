@@ -20,7 +20,7 @@ from kinfolk.record import fields_of
 from kinfolk.refusal import Limit
 from kinfolk.request import Request, launch_names
 from kinfolk.spec import Spec
-from kinfolk.testing.values import equalled, held, inner, numbers_in, pool, takes
+from kinfolk.testing.values import equalled, held, inner, numbers_in, pool, takes, unheld
 
 Fields = dict[str, Any]
 Admitted = tuple[Request, Verdict]
@@ -70,6 +70,7 @@ class Requests:
         self._verdicts: dict[tuple[str, str], Verdict] = {}
         self._beside: dict[tuple[str, str, str], Request | None] = {}
         self._bases: dict[str, tuple[Request, ...]] = {}
+        self._names: dict[int, tuple[Expr, list[str]]] = {}
         self._edges: dict[str, tuple[Edge, ...]] = {}
         self._drawn: dict[bool, tuple[list[Admitted | None], Iterator[Admitted | None]]] = {}
 
@@ -320,10 +321,10 @@ class Requests:
         conditions = [*self.relations, *(limit.condition for limit in kept if limit is not apart)]
         fields = dict(fields)
         for _ in range(STEPS):
-            broken = [each for each in conditions if not held(each, fields, self.composition.arch)]
+            broken = unheld(conditions, fields, self.composition.arch)
             if not broken:
                 break
-            free = [name for name in _read_by(chance.choice(broken)) if name not in fixed and name in self.pools]
+            free = [name for name in self._names_in(chance.choice(broken)) if name not in fixed and name in self.pools]
             if not free:
                 return None
             name = chance.choice(free)
@@ -337,14 +338,20 @@ class Requests:
         except (TypeError, ValueError):
             return None
 
+    def _names_in(self, condition: Expr) -> list[str]:
+        """Return the fields that a condition reads, looked up once: kept by the tree itself, which is not hashed."""
+        if id(condition) not in self._names:
+            self._names[id(condition)] = condition, _read_by(condition)
+        return self._names[id(condition)][1]
+
     def _best(self, name: str, conditions: list[Expr], fields: Fields, chance: random.Random, small: bool) -> Any:
         """Return the value of a field with which the fewest conditions are broken; among equals one is drawn."""
         arch = self.composition.arch
         values = [value for value in self.pools[name] if not small or _modest(value)] or self.pools[name]
-        concerned = [each for each in conditions if name in _read_by(each)]
+        concerned = [each for each in conditions if name in self._names_in(each)]
         wanted = equalled(concerned, name, fields, arch)
         values = [*values, *(value for value in wanted if takes(self.kind, self.fields[name], value))]
-        scored = [(sum(not held(each, {**fields, name: value}, arch) for each in concerned), value) for value in values]
+        scored = [(len(unheld(concerned, {**fields, name: value}, arch)), value) for value in values]
         least = min(score for score, _ in scored)
         return chance.choice([value for score, value in scored if score == least])
 

@@ -196,8 +196,17 @@ def _fits(value: int) -> bool:
 
 def held(condition: Expr, fields: Mapping[str, Any], arch: object) -> bool:
     """Return whether a condition holds for fields; one that leaves 64 bits does not."""
+    return not unheld((condition,), fields, arch)
+
+
+def unheld(conditions: Iterable[Expr], fields: Mapping[str, Any], arch: object) -> list[Expr]:
+    """Return those of conditions that do not hold for fields."""
     scope = Scope(request=SimpleNamespace(**fields), arch=arch)
-    try:
-        return condition.value_in(scope) is True
-    except ExprError:
-        return False
+    broken: list[Expr] = []
+    for condition in conditions:
+        try:
+            if condition.value_in(scope) is not True:
+                broken.append(condition)
+        except ExprError:
+            broken.append(condition)
+    return broken

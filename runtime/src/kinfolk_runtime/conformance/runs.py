@@ -27,7 +27,7 @@ from kinfolk_runtime.conformance.small import compared_kernels, most_bytes, run_
 from kinfolk_runtime.memory import needed_bytes
 from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.simulator.sanitizers import SANITIZERS
-from kinfolk_runtime.verify import Fitting, run_scenario, runners_of
+from kinfolk_runtime.verify import Fitting, Runner, run_scenario, runners_of
 
 Array = npt.NDArray[Any]
 ENGINES_SCENARIOS: Final = 2
@@ -155,7 +155,7 @@ def runs_of(subject: Subject) -> Runs:
 
 
 def _runs(subject: Subject) -> Runs:
-    runners = runners_of(order_seeds=ORDERS[subject.full])
+    runners = _runners(subject)
     ran: list[Ran] = []
     failed: list[tuple[Request, str]] = []
     large: dict[str, int] = {}
@@ -185,6 +185,11 @@ def _runs(subject: Subject) -> Runs:
             failed.append((request, f"{type(error).__name__}: {error}"))
     notes = [f"scenario {name} is too large for this level in {of} of the requests" for name, of in large.items()]
     return Runs(ran=tuple(ran), failed=tuple(failed), notes=tuple(notes))
+
+
+def _runners(subject: Subject) -> tuple[Runner, ...]:
+    """Return the fast engine in its orders, with the programs that checks before made."""
+    return subject.once("runners", lambda: runners_of(order_seeds=ORDERS[subject.full]))
 
 
 def _kernels(plan: Plan) -> set[str]:
@@ -218,7 +223,7 @@ def engines(subject: Subject) -> Outcome:
     )
     for name in shared:
         found.note(f"{name} has no kernel of its own: those of candidates before it run")
-    pair = Simulator(1, engine="fast"), Simulator(1, engine="reference")
+    pair = cast("Simulator", _runners(subject)[0].executor).with_order(1), Simulator(1, engine="reference")
     faults = 0
     scenarios = list(_small_scenarios(subject, requests))
     for number, (request, scenario) in enumerate(scenarios, 1):
