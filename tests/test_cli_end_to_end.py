@@ -49,6 +49,7 @@ BUDGETS = {
     "mla_expand": (1, 512),
     "mla_absorb": (1, 512),
     "mla_project": (1, 512),
+    "attention_dense": (1, 256),
 }
 """Of each kind of kernel, how many workgroups share a compute unit, and the registers that leaves a lane."""
 

@@ -18,7 +18,7 @@ from kinfolk_runtime.inspection import inspect_spec
 from kinfolk_runtime.toolchains.host import toolchain_for
 
 ARCHS = ("gfx942", "gfx950")
-MEASURED = ("mla_pipelined_bf16", "mla_grouped_bf16", "mla_prefill", "mla_expand")
+MEASURED = ("mla_pipelined", "mla_grouped", "mla_prefill", "mla_expand")
 """Over caches of 8-bit floats the clocks of the first two are held by what `kinfolk inspect` is tested for."""
 pytestmark = pytest.mark.needs("mla", "gfx942", "gfx950")
 

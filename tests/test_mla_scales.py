@@ -33,8 +33,9 @@ def test_past_the_limits_there_is_no_request(scale):
 
 
 def lse_tolerance(spread, lse=0.0):
-    ones = np.ones((1, 512))
-    found = Attention(ones, np.array([lse]), ones, np.array([spread]), np.array([0.0]))
+    """Of a token with one head and one key."""
+    ones, none = np.ones((1, 512)), np.array([0.0])
+    found = Attention(ones, np.array([lse]), ones, np.array([spread]), none, none[None], ones, np.array([False]))
     return tolerances(request(0.07), found, 40)[1][0]
 
 

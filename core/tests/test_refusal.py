@@ -76,7 +76,7 @@ def test_a_word_that_people_use_has_a_remedy_of_its_own():
     for word, remedy in (("Half", "Pass f16."), ("whole", "Pass bf16 or f16.")):
         with pytest.raises(FieldError) as caught:
             takes(Problem(), attrs.fields(Problem).dtype, word)
-        assert caught.value.remedy == remedy
+        assert str(caught.value).endswith(f". {remedy}")
 
 
 def test_every_unmet_limit_is_reported_in_order():

@@ -17,21 +17,23 @@ LAUNCH: Final[Mapping[str, bool]] = {"kinfolk.launch": True}
 class FieldError(KinfolkError):
     """A value that a field does not take, in parts, so that it can be printed as a sentence or as a row.
 
-    `owner` is the class, `rule` what the field takes ("a Python int"), `remedy` what a caller can do instead.
+    `owner` is the class, `rule` what the field takes ("a Python int"), `remedy` what a caller can do instead, as every
+    language says it. `hint` is a better one for this value, which the message has in place of it.
     """
 
     reason = "invalid"
 
-    def __init__(self, owner: str, field: str, value: object, rule: str, remedy: str) -> None:
+    def __init__(self, owner: str, field: str, value: object, rule: str, remedy: str, hint: str = "") -> None:
         self.owner, self.field, self.value, self.rule, self.remedy = owner, field, value, rule, remedy
-        super().__init__(f"{self.sentence()}. {remedy}".rstrip())
+        self.hint = hint
+        super().__init__(f"{self.sentence()}. {hint or remedy}".rstrip())
 
     def sentence(self) -> str:
         """Return the message but for its remedy: class, field, rule, value."""
         return f"{self.owner}.{self.field} takes {self.rule}, got {shown(self.value)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.owner, self.field, self.value, self.rule, self.remedy)
+        return type(self), (self.owner, self.field, self.value, self.rule, self.remedy, self.hint)
 
 
 class FieldTypeError(FieldError, TypeError):
@@ -200,21 +202,21 @@ class OneOf:
     def __call__(self, instance: object, field: attrs.Attribute[Any], value: object) -> None:
         owner = type(instance).__name__
         kind = type(self.values[0])
+        remedy = f"Pass {listing(self.values)}."
         if type(value) is not kind:
-            raise FieldTypeError(owner, field.name, value, f"a Python {kind.__name__}", self._remedy(value))
+            raise FieldTypeError(owner, field.name, value, f"a Python {kind.__name__}", remedy, self._hint(value))
         if value not in self.values:
-            raise FieldValueError(owner, field.name, value, listing(self.values), self._remedy(value))
+            raise FieldValueError(owner, field.name, value, listing(self.values), remedy, self._hint(value))
 
-    def _remedy(self, value: object) -> str:
-        """Return what to pass: what stands there for the word, the nearest value, or any; a dtype has a word too."""
+    def _hint(self, value: object) -> str:
+        """Return what stands there for the word, or the nearest value, or nothing; a dtype has a word too."""
         import re
         from difflib import get_close_matches
 
         word = value.lower() if isinstance(value, str) else "".join(re.findall(r"\w+", shown(value))[-1:]).lower()
         known = {str(each).lower(): each for each in self.values}
         near = get_close_matches(word, list(known), n=1)
-        nearest = f"Pass {known[near[0]]!r}." if near else f"Pass {listing(self.values)}."
-        return self.instead.get(word, nearest)
+        return self.instead.get(word, f"Pass {known[near[0]]!r}." if near else "")
 
 
 @attrs.frozen

@@ -376,5 +376,5 @@ def test_every_limit_says_what_it_takes_in_words():
 def test_names_of_8_bit_floats_that_are_none_have_a_remedy(word, remedy):
     with pytest.raises(FieldError) as caught:
         attrs.evolve(request(), kv_dtype=word)
-    assert remedy in caught.value.remedy
+    assert remedy in str(caught.value)
     assert request(kv_dtype="f8E4M3FN").kv_dtype == "f8E4M3FN"
