@@ -43,6 +43,8 @@ bench: $(INSTALLED)
 sweep: $(INSTALLED)
 	$(BIN)/kinfolk resources --all
 	for shapes in plugins/*/src/*/shapes; do $(BIN)/kinfolk bench $$(echo $$shapes | cut -d/ -f2) --mode verify --long || exit 1; done
+	for shapes in plugins/*/src/*/shapes; do for flavor in llvm20 llvm22; do \
+		$(BIN)/kinfolk bench $$(echo $$shapes | cut -d/ -f2) --mode verify --executor isa --flavor $$flavor || exit 1; done; done
 	for family in $(notdir $(wildcard plugins/*)); do $(BIN)/kinfolk conformance $$family --level full || exit 1; done
 	for family in $(notdir $(wildcard plugins/*)); do $(BIN)/kinfolk mutate $$family --all || exit 1; done
 	$(BIN)/python tools/compile_triton.py --check
