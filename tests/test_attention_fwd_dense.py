@@ -10,8 +10,9 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from built_once import artifact_of, judged
+from emitter_faults import assert_seen, with_fault
 
-from kinfolk.check import ScenarioReport
 from kinfolk.dispatch import dispatch
 from kinfolk.errors import NoCandidate
 from kinfolk.ir.value import Value
@@ -20,12 +21,10 @@ from kinfolk.tile import fused_softmax
 from kinfolk.tile.attention import ahead, frame
 from kinfolk_attention_fwd.dense import feed, queries
 from kinfolk_attention_fwd.dense import scores as scoring
+from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
 from kinfolk_attention_fwd.request import AttentionFwdRequest
 from kinfolk_runtime import call
 from kinfolk_runtime.artifact import Artifact
-from kinfolk_runtime.compilation import compile as compile_plan
-from kinfolk_runtime.mutation import with_kernel
-from kinfolk_runtime.verify import run_scenario, runners_of
 
 pytestmark = [pytest.mark.simulate, pytest.mark.needs("attention_fwd", "gfx942", "gfx950")]
 
@@ -47,18 +46,11 @@ REQUEST = AttentionFwdRequest(
 )
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "attention_fwd.md"
 Patch = pytest.MonkeyPatch
+F16 = {"dtype": "f16", "kv_dtype": "f16"}
 
 
 def served(arch: str, **changes: Any) -> tuple[Composition, Artifact]:
-    return compose("attention_fwd", arch), compile_plan(dispatch(attrs.evolve(REQUEST, **changes), arch))
-
-
-def judged(composition: Composition, artifact: Artifact, name: str) -> ScenarioReport:
-    [chosen] = [each for each in composition.scenarios(artifact.plan.request) if each.name == name]
-    return run_scenario(composition, artifact, chosen, runners_of(order_seeds=(0,)))
-
-
-F16 = {"dtype": "f16", "kv_dtype": "f16"}
+    return compose("attention_fwd", arch), artifact_of(attrs.evolve(REQUEST, **changes), arch)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +86,10 @@ def test_it_agrees_with_itself_whatever_is_asked_for_beside_it() -> None:
     small = attrs.evolve(REQUEST, total_q=20, max_seqlen_q=20, max_seqlen_k=70, dtype="f16", kv_dtype="f16")
     q = generator.standard_normal((1, 20, 6, 128)).astype(dtype)
     k, v = (generator.standard_normal((1, 70, 2, 128)).astype(dtype) for _ in range(2))
-    whole = call(compile_plan(dispatch(small, "gfx942")), {"q": q, "k": k, "v": v})
+    whole = call(artifact_of(small, "gfx942"), {"q": q, "k": k, "v": v})
     alone = attrs.evolve(small, return_lse=False, k_scale=0.5, v_scale=2.0)
     given = {"q": q, "k": k * dtype.type(2.0), "v": v / dtype.type(2.0)}
-    found = call(compile_plan(dispatch(alone, "gfx942")), given)
+    found = call(artifact_of(alone, "gfx942"), given)
     assert list(found) == ["out"]
     np.testing.assert_array_equal(np.asarray(found["out"]), np.asarray(whole["out"]))
 
@@ -280,11 +272,5 @@ def test_a_planted_fault_is_seen(
     monkeypatch: Patch,
 ) -> None:
     composition, artifact = kernels[kind]
-    [spec] = {each.spec for each in artifact.kernels}
-    plant(monkeypatch)
-    faulty = composition.emit(spec)
-    monkeypatch.undo()
-    report = judged(composition, with_kernel(artifact, spec, faulty), scenario)
-    found = {finding.code for finding in report.findings}
-    assert seen <= found, report.findings
-    assert found & {"simulation", "bind"} <= seen, report.findings
+    faulty = with_fault(composition, artifact, AttentionDenseSpec, plant, monkeypatch)
+    assert_seen(judged(composition, faulty, scenario), seen)

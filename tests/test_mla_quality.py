@@ -19,7 +19,7 @@ from kinfolk_runtime.toolchains.host import toolchain_for
 
 ARCHS = ("gfx942", "gfx950")
 MEASURED = ("mla_pipelined", "mla_grouped", "mla_prefill", "mla_expand")
-"""Over caches of 8-bit floats the clocks of the first two are held by what `kinfolk inspect` is tested for."""
+"""Kernels whose clocks or share of the matrix unit have a floor, over caches of either kind, and the expansion."""
 pytestmark = pytest.mark.needs("mla", "gfx942", "gfx950")
 
 
