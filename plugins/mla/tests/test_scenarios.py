@@ -128,6 +128,31 @@ def test_spikes_lift_half_of_each_wave_past_the_threshold_on_live_accumulators()
     assert ((scores[::2, 69] - scores[::2, :69].max(axis=1)) / np.log(2) > 8).all()
 
 
+def climbed(inputs, scale):
+    """Return, of the keys of each sequence that lift a row past all before by what f32 has no power for, place in the
+    page and which sixteen rows they lift: all of these and no other.
+    """
+    found = set()
+    for sequence, length in enumerate(lengths_of(inputs)):
+        pages = inputs["block_table"][sequence, : -(-length // 16)]
+        keys = np.concatenate([inputs[name][pages].astype(float) for name in ("c_kv", "k_rope")], 2)
+        scores = scale / np.log(2) * inputs["qa"][sequence].astype(float) @ keys.reshape(-1, 576)[:length].T
+        for key in range(16, length):
+            lifted = scores[:, key] - scores[:, :key].max(axis=1) > 128
+            if lifted.any():
+                assert lifted.sum() == 16 and lifted.reshape(-1, 16).any(axis=1).sum() == 1
+                found.add((key % 16, int(np.argmax(lifted)) // 16))
+    return found
+
+
+def test_a_climb_is_of_some_rows_of_a_wave_and_of_one_key_wherever_lanes_hold_it():
+    """A lane holds every fourth key of a page or four neighbours; a wave has two or four times sixteen rows."""
+    found = scenario("climb", num_heads=64)
+    places = climbed(found.inputs(), found.request.scale)
+    for slot in (lambda key: key % 4, lambda key: key // 4):
+        assert {(slot(key), rows) for key, rows in places} == {(key, rows) for key in range(4) for rows in range(4)}
+
+
 def test_extreme_scores_are_finite_in_f32_and_beyond_any_sentinel():
     found = scenario("extreme")
     inputs = found.inputs()
