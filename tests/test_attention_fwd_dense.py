@@ -19,8 +19,9 @@ from kinfolk.ir.value import Value
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.tile import fused_softmax
 from kinfolk.tile.attention import ahead, frame
-from kinfolk_attention_fwd.dense import feed, queries
-from kinfolk_attention_fwd.dense import scores as scoring
+from kinfolk_attention_fwd import queries
+from kinfolk_attention_fwd import scores as scoring
+from kinfolk_attention_fwd.dense import feed
 from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
 from kinfolk_attention_fwd.request import AttentionFwdRequest
 from kinfolk_runtime import call

@@ -62,7 +62,7 @@ def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Ref
 
     if not isinstance(spec, AttentionDenseSpec):
         return ()
-    declared = [limit for limit in dense.resource_limits(spec) if limit.field in usage.figures]
+    declared = [limit for limit in dense.LIMITS.of_resources(spec) if limit.field in usage.figures]
     return unmet(declared, SimpleNamespace(**usage.figures), arch, PLUGIN)
 
 

@@ -2,89 +2,31 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import attrs
 
-from kinfolk.fields import ExactBool, ExactInt, OneOf
-from kinfolk.ir.types import F32, I32, SCALARS, PointerType
+from kinfolk.ir.types import I32
 from kinfolk.parameters import Parameter
-from kinfolk.spec import LoopWork, Spec
-from kinfolk_attention_fwd.request import FLOAT_TYPES
+from kinfolk_attention_fwd.spec import AttentionSpec
 
 
 @attrs.frozen(kw_only=True)
-class AttentionDenseSpec(Spec):
-    """A workgroup has `block` queries of one head and sequence, a wave `atom` of them, and walks its keys in tiles of
-    `tile_keys`: of `head_size` columns, their values of `head_size_v`, all of `dtype`. `capped`: scores are.
-    `windowed`: of the keys before its own a query sees the last ones alone. The other fields are
-    `kinfolk.tile.attention.schedule.Schedule`.
-
-    The `lanes` of a wave read and write `vector_bytes` each at once; a staged row is followed by `row_padding_bytes`
-    unused ones. Heads, sequences, queries and keys are counted at launch.
-    """
-
-    lanes: ClassVar[int] = 64
-    waves: ClassVar[int] = 8
-    atom: ClassVar[int] = 32
-    block: ClassVar[int] = 256
-    vector_bytes: ClassVar[int] = 16
-    row_padding_bytes: ClassVar[int] = 16
-    value_slots: ClassVar[int] = 2
-    workgroups_per_cu: ClassVar[int] = 1
-    most_heads: ClassVar[int] = 2**10
-    most_rows: ClassVar[int] = 2**30
-    """How many queries, or keys, a sequence may have: they are counted in 32 bits, a few tiles past the last."""
-
-    head_size: int = attrs.field(validator=ExactInt(minimum=32, step=16))
-    head_size_v: int = attrs.field(validator=ExactInt(minimum=32, step=16))
-    dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
-    capped: bool = attrs.field(validator=ExactBool())
-    windowed: bool = attrs.field(validator=ExactBool())
-    tile_keys: int = attrs.field(validator=ExactInt(minimum=32, maximum=128, step=32))
-    key_slots: int = attrs.field(validator=ExactInt(minimum=1, maximum=2))
-    reads_together: int = attrs.field(validator=ExactInt(minimum=1, maximum=2))
-    key_read_ahead: int = attrs.field(validator=ExactInt(minimum=1, maximum=8))
-    value_read_ahead: int = attrs.field(validator=ExactInt(minimum=1, maximum=8))
-    fence_every: int = attrs.field(validator=ExactInt(minimum=0, maximum=8))
-    weights_after: int = attrs.field(validator=ExactInt(minimum=1, maximum=12))
-    units_after_barrier: int = attrs.field(validator=ExactInt(minimum=0, maximum=15))
-
-    def work_per_round(self) -> LoopWork:
-        """Return the keys of two tiles, for one head of as many tokens as a workgroup has queries."""
-        return LoopWork(tokens=2 * self.tile_keys, heads=self.block)
+class AttentionDenseSpec(AttentionSpec):
+    """Sequences follow each other, all of as many queries and keys."""
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
-        width = str(self.head_size) if self.head_size == self.head_size_v else f"{self.head_size}x{self.head_size_v}"
-        kind = ("_capped" if self.capped else "") + ("_windowed" if self.windowed else "")
-        return f"attention_dense_{width}_{self.dtype}{kind}_{self.digest()[:8]}"
+        return self.named("dense")
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return what the kernel takes.
 
         `q` [sequences, seqlen_q, heads, head], `k` and `v` [sequences, seqlen_k, heads of keys, head], `out` as `q` in
-        the width of values, `lse` [sequences, heads, seqlen_q]. `heads_per_kv` query heads share the keys of one. With
-        `causal` 1 the last query sees all keys, each one before it a key less; with 0 all see all. Of the keys before
-        its own a query sees the last `window_left`.
+        the width of values, `lse` [sequences, heads, seqlen_q]; the rest as `AttentionSpec` says.
         """
-        data = PointerType(SCALARS[self.dtype])
         return (
-            Parameter(name="q", type=data, alignment=16),
-            Parameter(name="k", type=data, alignment=16),
-            Parameter(name="v", type=data, alignment=16),
-            Parameter(name="out", type=data, access="write", alignment=16),
-            Parameter(name="lse", type=PointerType(F32), access="write", alignment=4),
-            Parameter(name="scale", type=F32),
-            Parameter(name="k_scale", type=F32),
-            Parameter(name="v_scale", type=F32),
-            *([Parameter(name="softcap", type=F32)] if self.capped else []),
+            *map(self.data_parameter, ("q", "k", "v")),
+            *self.result_parameters(),
             Parameter(name="seqlen_q", type=I32, minimum=0, maximum=self.most_rows),
             Parameter(name="seqlen_k", type=I32, minimum=0, maximum=self.most_rows),
-            Parameter(name="num_heads", type=I32, minimum=1, maximum=self.most_heads),
-            Parameter(name="num_kv_heads", type=I32, minimum=1, maximum=self.most_heads),
-            Parameter(name="heads_per_kv", type=I32, minimum=1, maximum=self.most_heads),
-            Parameter(name="causal", type=I32, minimum=0, maximum=1),
-            *([Parameter(name="window_left", type=I32, minimum=0, maximum=self.most_rows)] if self.windowed else []),
-            Parameter(name="query_blocks", type=I32, minimum=0, maximum=self.most_rows // self.block),
+            *self.head_parameters(),
         )

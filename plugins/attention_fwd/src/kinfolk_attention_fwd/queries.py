@@ -7,37 +7,39 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory
-from kinfolk.ir.types import I32, I64
+from kinfolk.ir.ops import arithmetic, control, lanes, memory
+from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.attention.frame import Frame, store_columns
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import Table, per_lane
 from kinfolk.tile.paging import bounded
+from kinfolk_attention_fwd.sequence import Sequence, wide
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from collections.abc import Sequence as Many
 
     from kinfolk.tile.attention.values import Values
     from kinfolk.tile.transposed import ColumnOrder
-    from kinfolk_attention_fwd.dense.kernel import Arguments
-    from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
+    from kinfolk_attention_fwd.attention import Arguments
+    from kinfolk_attention_fwd.spec import AttentionSpec
 
 
 @attrs.frozen(eq=False)
 class Queries:
-    """Queries of head `head`, the grid's first axis, and of sequence `sequence`, its third: the workgroup's from
-    `workgroup_first` on, a wave's from `first` on. They attend to head `kv_head` of keys and values.
+    """Queries of head `head`, the grid's first axis, and of `sequence`: the workgroup's from `workgroup_first` on, a
+    wave's from `first` on. They attend to head `kv_head` of keys and values.
 
     Keys are counted from `origin`, where that is not None: the first one of the first tile in a window of the
     workgroup, so that the tiles before it are not walked.
     """
 
-    spec: AttentionDenseSpec
+    spec: AttentionSpec
     arguments: Arguments
     frame: Frame
-    sequence: Value
+    sequence: Sequence
     head: Value
     kv_head: Value
     workgroup_first: Value
@@ -45,27 +47,28 @@ class Queries:
     origin: Value | None
 
     @classmethod
-    def of(cls, spec: AttentionDenseSpec, arguments: Arguments, frame: Frame) -> Queries:
-        """Find the block: the last ones, which see the most keys, come first."""
+    def of(
+        cls, spec: AttentionSpec, arguments: Arguments, frame: Frame, sequence_of: Callable[[], Sequence]
+    ) -> Queries:
+        """Find the block: the last ones, which see the most keys, come first. `sequence_of` finds the sequence."""
         block = lanes.block_id(axis=1, below=spec.most_rows // spec.block)
         last = arithmetic.smax(arguments.query_blocks - 1 - block, constant(0, I32))
         workgroup_first = last * spec.block
         first = workgroup_first + lanes.wave_id() * spec.atom
         head = lanes.block_id(axis=0, below=spec.most_heads)
         kv_head = head // arguments.heads_per_kv
-        sequence = lanes.block_id(axis=2)
-        whole = cls(spec, arguments, frame, sequence, head, kv_head, workgroup_first, first, origin=None)
+        whole = cls(spec, arguments, frame, sequence_of(), head, kv_head, workgroup_first, first, origin=None)
         before = whole._before(workgroup_first)
         return whole if before is None else attrs.evolve(whole, origin=before // spec.tile_keys * spec.tile_keys)
 
     @property
     def exist(self) -> Value:
         """Whether the workgroup has a query."""
-        return self.workgroup_first < self.arguments.seqlen_q
+        return self.workgroup_first < self.sequence.queries
 
     def seen_by_workgroup(self) -> Value:
         """Return how many keys the workgroup's last query sees, so that no other sees more."""
-        return self._seen(arithmetic.smin(self.workgroup_first + self.spec.block, self.arguments.seqlen_q))
+        return self._seen(arithmetic.smin(self.workgroup_first + self.spec.block, self.sequence.queries))
 
     def seen_by_all(self) -> Value:
         """Return how many keys every query of the workgroup sees."""
@@ -77,13 +80,13 @@ class Queries:
 
     def _seen(self, number: Value) -> Value:
         """Return how many keys the first `number` queries see."""
-        length, ahead = self.arguments.seqlen_k, self.arguments.seqlen_k - self.arguments.seqlen_q
+        length, ahead = self.sequence.length, self.sequence.length - self.sequence.queries
         causal = arithmetic.smin(arithmetic.smax(number + ahead, constant(0, I32)), length)
         return self._counted(arithmetic.select(self.arguments.causal.eq(1), causal, length))
 
     def before_workgroup(self) -> Value | None:
         """Return how many keys come before the window of some query of the workgroup; None where there is none."""
-        end = arithmetic.smin(self.workgroup_first + self.spec.block, self.arguments.seqlen_q)
+        end = arithmetic.smin(self.workgroup_first + self.spec.block, self.sequence.queries)
         return self._before(end - 1)
 
     def before_lane(self) -> Value | None:
@@ -95,19 +98,14 @@ class Queries:
         window = self.arguments.window_left
         if window is None:
             return None
-        length = self.arguments.seqlen_k
-        first = number + (length - self.arguments.seqlen_q) - window
+        length = self.sequence.length
+        first = number + (length - self.sequence.queries) - window
         return self._counted(arithmetic.smin(arithmetic.smax(first, constant(0, I32)), length))
 
     @property
     def length(self) -> Value:
-        """How many keys the sequence has."""
-        return self._counted(self.arguments.seqlen_k)
-
-    def token(self, key: Value) -> Value:
-        """Return the number (i64) of a key among those of all sequences."""
-        first = wide(self.sequence) * wide(self.arguments.seqlen_k)
-        return (first if self.origin is None else first + wide(self.origin)) + wide(key)
+        """How many keys the sequence has, from `origin` on."""
+        return self._counted(self.sequence.length)
 
     def _counted(self, keys: Value) -> Value:
         """Return how many of the sequence's first keys come after `origin`."""
@@ -148,25 +146,19 @@ class Queries:
     def _rows(self, tensor: Value, width: int) -> tuple[Value, Value]:
         """Return the wave's rows [queries, heads, width] of a tensor, and how many elements a query has."""
         row = self.arguments.num_heads * width
-        token = wide(self.sequence) * wide(self.arguments.seqlen_q) + wide(self._own)
+        token = self.sequence.first_query() + wide(self._own)
         return memory.bound(memory.offset(tensor, token * wide(row)), self._count * row), row
 
     def _sums(self) -> Value:
         """Return the wave's part of `lse`."""
-        row = wide(self.sequence) * wide(self.arguments.num_heads) + wide(self.head)
-        place = row * wide(self.arguments.seqlen_q) + wide(self._own)
+        place = self.sequence.first_sum(self.head) + wide(self._own)
         return memory.bound(memory.offset(self.arguments.lse, place), self._count)
 
     @property
     def _own(self) -> Value:
         """The wave's first query, or where there would be one more."""
-        return arithmetic.smin(self.first, self.arguments.seqlen_q)
+        return arithmetic.smin(self.first, self.sequence.queries)
 
     @property
     def _count(self) -> Value:
-        return bounded(self.arguments.seqlen_q - self.first, self.spec.atom)
-
-
-def wide(number: Value) -> Value:
-    """Return a number in 64 bits."""
-    return convert.sext(number, to=I64)
+        return bounded(self.sequence.queries - self.first, self.spec.atom)

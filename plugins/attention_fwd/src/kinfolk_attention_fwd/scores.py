@@ -15,14 +15,14 @@ from kinfolk.tile.attention.scores import TileScores
 from kinfolk.tile.softmax import LOG2_E, mask_scores
 
 if TYPE_CHECKING:
-    from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
+    from kinfolk_attention_fwd.spec import AttentionSpec
 
 
 @attrs.frozen(eq=False)
 class SeenKeys:
     """That of the keys that are walked a lane's query sees the first `seen`, less the first `before` of them."""
 
-    spec: AttentionDenseSpec
+    spec: AttentionSpec
     scores: TileScores
     seen: Value
     before: Value | None

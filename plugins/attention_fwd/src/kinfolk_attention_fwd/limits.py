@@ -1,0 +1,203 @@
+"""What kernels of `AttentionSpec` take, wherever keys lie: of a request, and of their specs on an arch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from kinfolk.budget import budget_limits
+from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, maximum, ne, not_
+from kinfolk.fields import listing
+from kinfolk.matrix import atom_fact
+from kinfolk.refusal import Limit
+from kinfolk.tile.attention.rows import PART
+from kinfolk_attention_fwd.spec import AttentionSpec
+
+DTYPES: Final = ("bf16", "f16")
+WIDTHS: Final = ((64, 64), (80, 80), (96, 96), (128, 128), (192, 128))
+"""Widths of keys and of values that the kernel is laid out for."""
+_PAIRS: Final = listing(tuple(f"{key} with {value}" for key, value in WIDTHS))
+WINDOWED: Final = (64, 128)
+"""Widths of keys that have kernels with a window."""
+ELEMENT_BYTES: Final = 2
+DEPTHS: Final = (8, 16)
+"""How much the atoms of `AttentionSpec.atom` rows and columns contract at once, where an arch has them."""
+
+
+@attrs.frozen
+class Limits:
+    """The limits of a candidate: their codes begin with `code`."""
+
+    code: str
+
+    def limit(self, kind: str, name: str, condition: Expr, because: str, remedy: str) -> Limit:
+        """Return a limit of a field of the request."""
+        return Limit(f"{self.code}.{name}", kind, name, condition, because=because, remedy=remedy)
+
+    def what_is_computed(self) -> tuple[Limit, ...]:
+        """Return what a request must meet in widths, types and features."""
+        return (
+            *self._widths(),
+            self.limit(
+                "not_implemented",
+                "dtype",
+                field("dtype").one_of(DTYPES),
+                "products are made of matrix atoms of 16-bit floats",
+                f"Convert queries, keys and values to {listing(DTYPES)}.",
+            ),
+            self.limit(
+                "not_implemented",
+                "kv_dtype",
+                eq(field("kv_dtype"), field("dtype")),
+                "keys and values are multiplied as they are",
+                "Convert keys and values to the type of the queries, multiplied by k_scale and v_scale.",
+            ),
+            self.limit(
+                "not_implemented",
+                "window_left",
+                any_of(eq(field("window_left"), -1), field("head_size").one_of(WINDOWED)),
+                f"kernels with a window are laid out for heads of {listing(WINDOWED)}",
+                "Pass -1: every key before its own is seen.",
+            ),
+            self.limit(
+                "not_implemented", "sinks", not_(field("sinks")), "no logit is added at the end", "Pass sinks=False."
+            ),
+            self.limit(
+                "not_implemented", "alibi", not_(field("alibi")), "nothing is added to scores", "Pass alibi=False."
+            ),
+            self.limit(
+                "not_implemented",
+                "num_seg",
+                field("num_seg") <= 1,
+                "a workgroup walks all keys that its queries see",
+                "Ask for 0 or 1.",
+            ),
+        )
+
+    def _widths(self) -> tuple[Limit, Limit]:
+        of_keys = tuple(sorted({key for key, _ in WIDTHS}))
+        because = "products and registers are laid out for these widths"
+        return (
+            self.limit("not_implemented", "head_size", field("head_size").one_of(of_keys), because, "Pad heads."),
+            self.limit(
+                "not_implemented", "head_size_v", _fits(), because, f"Pass widths of keys and values of {_PAIRS}."
+            ),
+        )
+
+    def how_much(self) -> tuple[Limit, ...]:
+        """Return how many heads, sequences, queries and keys a request may have."""
+        return (
+            self.limit(
+                "cannot",
+                "num_heads",
+                all_of(field("num_heads") <= AttentionSpec.most_heads, field("num_heads") <= fact("max_grid_x")),
+                f"rows of a wave's queries are numbered in 32 bits, for up to {AttentionSpec.most_heads} heads",
+                "Divide the heads over requests.",
+            ),
+            self.limit(
+                "cannot",
+                "num_seqs",
+                field("num_seqs") <= fact("max_grid_z"),
+                "sequences are the grid's last axis",
+                "Split it.",
+            ),
+            self.limit(
+                "cannot",
+                "max_seqlen_q",
+                all_of(
+                    field("max_seqlen_q") <= AttentionSpec.most_rows,
+                    ceil_div(field("max_seqlen_q"), AttentionSpec.block) <= fact("max_grid_y"),
+                ),
+                f"blocks of {AttentionSpec.block} queries are an axis of the grid",
+                "Split the queries.",
+            ),
+            self.limit(
+                "cannot",
+                "max_seqlen_k",
+                field("max_seqlen_k") <= AttentionSpec.most_rows,
+                "keys are counted in 32 bits, a few tiles past the last",
+                "Shorten the sequences.",
+            ),
+        )
+
+    def of_specs(self) -> tuple[Limit, ...]:
+        """Return what a spec must meet on an arch."""
+        return (
+            Limit(
+                f"{self.code}.spec.head_size",
+                "not_validated",
+                "head_size",
+                _fits(),
+                because="layouts and registers are proved for some widths alone",
+                remedy=f"Evolve the spec to {_PAIRS}.",
+            ),
+            Limit(
+                f"{self.code}.spec.dtype",
+                "not_implemented",
+                "dtype",
+                field("dtype").one_of(DTYPES),
+                because="values are transposed and weights are rounded as pairs of 16 bits",
+                remedy=f"Evolve the spec to {listing(DTYPES)}.",
+            ),
+            Limit(
+                f"{self.code}.spec.atom",
+                "cannot",
+                "dtype",
+                _has_atom(),
+                because=f"products are made of matrix atoms of {AttentionSpec.atom} rows and columns of the type",
+                remedy="Choose an arch that has one, or a type for which this one has it.",
+            ),
+            Limit(
+                f"{self.code}.spec.wave_size",
+                "not_implemented",
+                "head_size",
+                eq(fact("wave_size"), AttentionSpec.lanes),
+                because=f"a wave's queries and keys are laid out over {AttentionSpec.lanes} lanes",
+                remedy="Choose an arch with such waves.",
+            ),
+            Limit(
+                f"{self.code}.spec.workgroup_memory",
+                "cannot",
+                "key_slots",
+                _workgroup_bytes() * AttentionSpec.workgroups_per_cu <= fact("lds_bytes"),
+                because="workgroups share the workgroup memory of a compute unit",
+                remedy="Choose fewer.",
+            ),
+        )
+
+    def of_resources(self, spec: AttentionSpec) -> tuple[Limit, ...]:
+        """Return what a compiled kernel of a spec must meet, in the figures an arch may declare."""
+        return budget_limits(self.code, spec.workgroups_per_cu, spec.waves, "Read less far ahead.")
+
+
+def _fits() -> Expr:
+    """Return the condition that widths of keys and values are a pair there is."""
+    return any_of(*(all_of(eq(field("head_size"), key), eq(field("head_size_v"), value)) for key, value in WIDTHS))
+
+
+def _has_atom() -> Expr:
+    size = AttentionSpec.atom
+    return all_of(
+        *(
+            any_of(ne(field("dtype"), name), *(fact(atom_fact(m=size, n=size, k=depth, a=name)) for depth in DEPTHS))
+            for name in DTYPES
+        )
+    )
+
+
+_PADDING: Final = AttentionSpec.row_padding_bytes // ELEMENT_BYTES
+
+
+def _kept(name: str) -> Expr:
+    """Return the columns that rows of a width take in workgroup memory."""
+    return ceil_div(field(name), PART) * PART
+
+
+def _workgroup_bytes() -> Expr:
+    """Return the workgroup memory of a spec in bytes: the rings of keys and of values, as rows or as columns."""
+    keys = (_kept("head_size") + _PADDING) * field("tile_keys") * field("key_slots")
+    values = maximum(
+        _kept("head_size_v") * (field("tile_keys") + _PADDING), (_kept("head_size_v") + _PADDING) * field("tile_keys")
+    )
+    return (keys + values * AttentionSpec.value_slots) * ELEMENT_BYTES
