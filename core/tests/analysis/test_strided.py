@@ -99,6 +99,8 @@ def test_what_is_known_is_as_much_as_can_be():
     assert conjoined(between(-16, 15), number(-4), BITS) == strided(-16, 12, 4)
     assert conjoined(between(-16, 15), number(6), BITS) == strided(0, 6, 2)
     assert combined(between(0, 7), between(0, 7), 32, either=False) == between(0, 7)
+    assert combined(strided(-16, 8, 8), between(0, 3), 64, either=True) == between(-16, 15)
+    assert combined(between(-1, 0), number(-17), 64, either=False) == between(-32, 31)
     assert divided(strided(8, 24, 8), 4) == strided(2, 6, 2)
     assert without(strided(0, 12, 4), 12) == strided(0, 8, 4)
     assert common(strided(0, 30, 4), strided(2, 31, 6, 2)) == strided(2, 26, 6, 2)

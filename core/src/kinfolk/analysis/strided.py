@@ -222,9 +222,9 @@ def combined(a: Strided, b: Strided, bits: int, *, either: bool) -> Strided:
     (known_a, bits_a), (known_b, bits_b) = low_bits(a), low_bits(b)
     known = min(known_a, known_b, bits)
     value = bits_a | bits_b if either else bits_a ^ bits_b
-    whole = signed(bits)
-    if a.low < 0 or b.low < 0:
-        return with_low_bits(whole.low, whole.high, known, value)
+    if a.low < 0 or b.low < 0:  # from the longer one's last bit on there are nothing but signs
+        most = max((end if end >= 0 else ~end).bit_length() for end in (a.low, a.high, b.low, b.high))
+        return with_low_bits(-(1 << most), (1 << most) - 1, known, value)
     high = min((1 << max(a.high.bit_length(), b.high.bit_length())) - 1, a.high + b.high)
     return with_low_bits(max(a.low, b.low) if either else 0, high, known, value)
 

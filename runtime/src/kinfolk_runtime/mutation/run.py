@@ -22,6 +22,7 @@ from kinfolk.testing.mutation.carried import still_as_started
 from kinfolk.testing.mutation.exchanges import same_lanes_meet
 from kinfolk.testing.mutation.exhaustive import same_for_all
 from kinfolk.testing.mutation.rounds import as_many_rounds
+from kinfolk.testing.mutation.same_sums import same_sum
 from kinfolk.testing.mutation.spread import dies_out
 from kinfolk_runtime.artifact import CompiledKernel
 from kinfolk_runtime.mutation.bench import Bench, OriginalFails
@@ -305,7 +306,8 @@ class _Run:
         if outcome.kill is not None:
             return outcome
         shown = still_as_started(mutant) or same_lanes_meet(mutant) or as_many_rounds(mutant, subject.values)
-        shown = shown or same_for_all(mutant, subject.values) or dies_out(mutant, subject.values, subject.below)
+        shown = shown or same_sum(mutant, subject.values) or same_for_all(mutant, subject.values)
+        shown = shown or dies_out(mutant, subject.values, subject.below)
         if shown:
             return attrs.evolve(outcome, status="equivalent", proof=shown)
         kill = subject.bench.analysed(subject.compiled.spec, kernel)

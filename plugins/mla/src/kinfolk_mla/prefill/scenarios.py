@@ -143,8 +143,9 @@ def _idle_waves(request: MlaRequest, heads: int) -> tuple[bool, ...]:
 
 def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
     """Return small requests for each candidate, in whose scenarios mutants are run: more queries than a workgroup has,
-    after as many keys as a tile; few after many, in pages that are one part of a tile; some that see all keys; and, in
-    pages smaller than that, more than a tile's keys, of sequences that end where one word of keys does.
+    after as many keys as a tile; few after many, in pages that are one part of a tile; some that see all keys; in
+    pages smaller than that, more than a tile's keys, of sequences that end where one word of keys does; and, over
+    latent rows, tokens of which a wave's first may be the one past the last, and more than a workgroup has.
     """
     expanded = MlaRequest(
         **MODEL,
@@ -164,12 +165,14 @@ def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
     )
     few = attrs.evolve(expanded, total_q=34, max_seqlen_q=17)
     short = attrs.evolve(few, max_seqlen_k=70)
+    latent = attrs.evolve(short, total_q=32, max_seqlen_q=16, num_heads=WAVE_HEADS)
     return (
         expanded,
         attrs.evolve(few, page_size=16, num_pages=48, k_scale=0.25),
         attrs.evolve(short, causal=False),
         attrs.evolve(expanded, total_q=157, max_seqlen_q=140, max_seqlen_k=320, page_size=4, num_pages=192),
-        *(attrs.evolve(short, num_heads=WAVE_HEADS, candidate=each.name) for each in ABSORBED),
+        *(attrs.evolve(latent, candidate=each.name) for each in ABSORBED),
+        attrs.evolve(latent, total_q=150, max_seqlen_q=133, candidate=ABSORBED[0].name),
     )
 
 
