@@ -14,6 +14,7 @@ from paged_sum import everything, expected
 
 from kinfolk.errors import BindError
 from kinfolk_runtime.hip.dlpack import CPU, ROCM, DLPackError, capsule_of, described
+from kinfolk_runtime.tensors import host_array
 
 ARRAYS = {
     "whole": np.arange(24, dtype=np.int32).reshape(2, 3, 4),
@@ -53,6 +54,26 @@ class Exporter:
         return capsule_of(
             array.ctypes.data, array.shape, array.strides, array.dtype, kind=self.kind, device=0, owner=array
         )
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2fnuz])
+def test_arrays_that_numpy_does_not_take_are_shared_with_this_host(dtype):
+    """bf16 and fp8 of another library: the same addresses and bits, kept alive by the array that is made of them."""
+    array = np.arange(24).reshape(4, 6).astype(dtype)[::2]
+    exporter = Exporter(array)
+    with pytest.raises((RuntimeError, BufferError, ValueError, TypeError)):
+        np.from_dlpack(exporter)
+    found = host_array("x", exporter)
+    assert (found.dtype, found.shape, found.strides) == (array.dtype, array.shape, array.strides)
+    assert found.ctypes.data == array.ctypes.data and not found.flags.writeable  # the old form does not say that it may
+    assert found.tobytes() == array.tobytes()
+    alive = weakref.ref(exporter)
+    del exporter
+    gc.collect()
+    assert alive() is not None
+    del found
+    gc.collect()
+    assert alive() is None
 
 
 @pytest.mark.parametrize("name", [name for name in ARRAYS if name != "repeated"])

@@ -12,6 +12,7 @@ import attrs
 from kinfolk.expr import Expr, ExprOverflow, Scope
 from kinfolk.expr.predicate import surely_holds
 from kinfolk.fields import FieldValueError, is_launch, shown
+from kinfolk.operand import Operand, check_operands
 from kinfolk.plugins.containment import WrongAnswerError, guard
 from kinfolk.record import Record, class_name, fields_of
 
@@ -95,16 +96,19 @@ class Request(Record):
 
     Every field has an exact validator, and `relations` says how fields must fit each other. Fields declared with
     `launch_field` only change launch values. A field `candidate` of type `str | None` pins a candidate by name.
+    `operands` are its tensors, from which fields are read where a host passes tensors alone.
     """
 
     family: ClassVar[str]
     relations: ClassVar[tuple[Relation, ...]] = ()
+    operands: ClassVar[tuple[Operand, ...]] = ()
 
     @classmethod
     def __attrs_init_subclass__(cls) -> None:
         super().__attrs_init_subclass__()
         if own := [name for name in ("selection_key", "data", "to_json") if name in cls.__dict__]:
             raise TypeError(f"{class_name(cls)} overrides {', '.join(own)}, which keys are made of")
+        check_operands(cls, cls.operands)
         guard(cls, {"cli_defaults": _mapping, "to_dict": _mapping})
 
     def check(self) -> None:

@@ -137,16 +137,26 @@ def host_array(name: str, value: Any) -> npt.NDArray[Any]:
         ) from error
     if has_dlpack:
         _expect_host_memory(name, value)
-        try:
-            return np.from_dlpack(value)
-        except Exception as error:
-            raise BindError(
-                f"{name}: numpy does not take it through DLPack ({error}). Pass host memory; view bf16 and fp8 "
-                f"as integers there and as their ml_dtypes dtype here."
-            ) from error
+        return _through_dlpack(name, value)
     raise BindError(
         f"{name} is a {kind.__name__}, a numpy array or anything with __array_interface__ or __dlpack__ is needed."
     )
+
+
+def _through_dlpack(name: str, value: Any) -> npt.NDArray[Any]:
+    """Return an array over what is exported; numpy reads it where it has the element type, else we do."""
+    from kinfolk_runtime.hip.dlpack import DLPackError, host_view
+
+    try:
+        return np.from_dlpack(value)
+    except Exception as error:  # noqa: BLE001 - whatever the producer raises
+        refused = error
+    try:
+        return host_view(value)
+    except DLPackError as error:
+        raise BindError(f"{name}: it cannot be read through DLPack: {error}. Pass a numpy array.") from error
+    except Exception as error:
+        raise BindError(f"{name}: numpy does not take it through DLPack ({refused}). Pass host memory.") from error
 
 
 def _expect_host_memory(name: str, value: Any) -> None:

@@ -11,7 +11,9 @@ import attrs
 from kinfolk.expr import all_of, ceil_div, eq, field, ne, select
 from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, OneOf, Optional, launch_field, means
 from kinfolk.ir.types import SCALARS
+from kinfolk.operand import Operand
 from kinfolk.request import Relation, Request
+from kinfolk_attention_fwd.operands import OPERANDS
 
 FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
 LAYOUTS: Final = ("dense", "paged")
@@ -85,6 +87,7 @@ class AttentionFwdRequest(Request):
 
     family: ClassVar[str] = "attention_fwd"
     relations: ClassVar[tuple[Relation, ...]] = (HEADS_FIT, QUERIES_FIT, PAGES_FIT, NO_PAGES)
+    operands: ClassVar[tuple[Operand, ...]] = OPERANDS
 
     layout: str = attrs.field(
         validator=OneOf(LAYOUTS), metadata=means("dense: keys in rows, all sequences alike; paged: in pages by a table")

@@ -20,8 +20,10 @@ from kinfolk.fields import (
     means,
 )
 from kinfolk.ir.types import SCALARS
+from kinfolk.operand import Operand
 from kinfolk.request import Relation, Request
 from kinfolk_mla.cache import SPELLINGS, is_narrow
+from kinfolk_mla.operands import OPERANDS
 
 FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
 MODEL: Final[Mapping[str, int]] = {"kv_lora_rank": 512, "rope_dim": 64, "nope_dim": 128, "v_dim": 128}
@@ -68,6 +70,7 @@ class MlaRequest(Request):
 
     family: ClassVar[str] = "mla"
     relations: ClassVar[tuple[Relation, ...]] = (QUERIES_FIT,)
+    operands: ClassVar[tuple[Operand, ...]] = OPERANDS
 
     num_heads: int = attrs.field(validator=ExactInt(), metadata=means("query heads"))
     num_seqs: int = launch_field(validator=ExactInt(), metadata=means("sequences in the batch"))

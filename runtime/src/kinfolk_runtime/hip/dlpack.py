@@ -117,6 +117,29 @@ def described(capsule: Any) -> Described:
     )
 
 
+def host_view(value: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return an array over what `value` exports of this host's memory, of any element type that has a name here.
+
+    It keeps that memory alive, and is read-only where the capsule does not say that it may be written. Raises
+    DLPackError for memory of a device, and what `value` raises.
+    """
+    try:
+        capsule = value.__dlpack__(max_version=(1, 0))
+    except TypeError:  # made before version 1
+        capsule = value.__dlpack__()
+    found = described(capsule)
+    if found.kind != CPU:
+        raise DLPackError(f"it lies in {KINDS.get(found.kind, f'a device of kind {found.kind}')}")
+    readonly = found.readonly or not _is_valid(capsule, NEW)
+    interface = {
+        "data": (found.address, readonly),
+        "shape": found.shape,
+        "strides": found.strides,
+        "typestr": _BITS[found.dtype.itemsize],
+    }
+    return np.asarray(_Held(interface, (capsule, value))).view(found.dtype)
+
+
 def _dtype(code: int, bits: int, lanes: int) -> np.dtype[Any]:
     if lanes == 1 and code == _BFLOAT and bits == 16:
         return numpy_dtype("bf16")

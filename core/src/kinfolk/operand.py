@@ -1,0 +1,194 @@
+"""The tensors of a family before anything is planned: what they state of a request, and what its outputs will be.
+
+    OPERANDS = (
+        Operand(name="x", dtype=field("dtype"), shape=(field("rows"), field("columns"))),
+        Operand(name="y", dtype=field("dtype"), shape=(field("rows"), field("columns")), output=True),
+    )
+
+A host that is handed tensors, as an operator of an array library is, reads the fields that they state off them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+import attrs
+
+from kinfolk.expr import Expr, Scope, Value, const, lift
+from kinfolk.expr.arithmetic import Add, Arithmetic, Sub
+from kinfolk.expr.node import Const, Field
+from kinfolk.frozen import FrozenDict
+
+if TYPE_CHECKING:
+    from kinfolk.plan import Plan
+
+Fields = Mapping[str, Any]
+NO_FIELDS: Final[Mapping[str, Expr]] = {}
+
+
+class Described(Protocol):
+    """What a tensor says of itself: its extents, and its element type as the IR names it."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+    @property
+    def dtype(self) -> str: ...
+
+
+def _shape(extents: Sequence[Expr | int]) -> tuple[Expr, ...]:
+    return tuple(lift(extent) for extent in extents)
+
+
+def _stated(values: Mapping[str, Value | Expr]) -> Mapping[str, Expr]:
+    return FrozenDict({name: lift(value) for name, value in values.items()})
+
+
+@attrs.frozen(kw_only=True)
+class Operand:
+    """A tensor that the kernels of a family read, or with `output` write, in one of its forms.
+
+    `shape` are extents, sums, products and quotients of fields of the request and of numbers; `dtype` is an element
+    type or the field that names it. `states` are fields that hold wherever the tensor is passed, as numbers or of other
+    fields. An output is there `when` a condition holds. Forms of one name differ in their number of axes.
+    """
+
+    name: str
+    dtype: Expr = attrs.field(converter=lift)
+    shape: tuple[Expr, ...] = attrs.field(converter=_shape)
+    output: bool = False
+    when: Expr = attrs.field(factory=lambda: const(True))
+    states: Mapping[str, Expr] = attrs.field(default=NO_FIELDS, converter=_stated)
+
+    def leaves(self) -> tuple[str, ...]:
+        """Return the names of the fields that it reads or states."""
+        exprs = (self.dtype, *self.shape, self.when, *self.states.values())
+        read = [leaf.name for expr in exprs for leaf in expr.leaves() if isinstance(leaf, Field)]
+        return tuple(dict.fromkeys([*read, *self.states]))
+
+    def extents(self, fields: Fields) -> tuple[Any, ...]:
+        """Return the extents for these fields, in numbers of whatever kind the fields are; KeyError where one lacks."""
+        return tuple(value_over(extent, fields) for extent in self.shape)
+
+    def element(self, fields: Fields) -> str:
+        """Return the element type for these fields; KeyError where the field lacks."""
+        return str(value_over(self.dtype, fields))
+
+    def is_there(self, fields: Fields) -> bool:
+        """Return whether an output is one for these fields."""
+        return self.when.holds(Scope(request=SimpleNamespace(**fields)))
+
+
+def value_over(expr: Expr, fields: Fields) -> Any:
+    """Return arithmetic over fields, in numbers of whatever kind they are; KeyError where a field lacks."""
+    match expr:
+        case Const(value=value):
+            return value
+        case Field(name=name):
+            return fields[name]
+        case Arithmetic(left=left, right=right):
+            return type(expr).exact(value_over(left, fields), value_over(right, fields))
+        case _:
+            raise TypeError(f"an operand's extents are arithmetic of fields and numbers, {expr} is a {expr.tag}")
+
+
+def inputs_of(operands: Sequence[Operand]) -> tuple[str, ...]:
+    """Return the names of the inputs, each once, in order."""
+    return tuple(dict.fromkeys(operand.name for operand in operands if not operand.output))
+
+
+def outputs_of(operands: Sequence[Operand], fields: Fields) -> tuple[Operand, ...]:
+    """Return the outputs that there are for these fields, in order."""
+    return tuple(operand for operand in operands if operand.output and operand.is_there(fields))
+
+
+def form_of(operands: Sequence[Operand], name: str, tensor: Described) -> Operand:
+    """Return the form that a tensor has by its axes; raise ValueError saying which there are."""
+    forms = [operand for operand in operands if operand.name == name and not operand.output]
+    for form in forms:
+        if len(form.shape) == len(tensor.shape):
+            return form
+    taken = " or ".join(f"({', '.join(map(str, form.shape))})" for form in forms)
+    raise ValueError(f"{name} has shape {tuple(tensor.shape)}, {taken} is needed. Reshape it.")
+
+
+def stated_fields(operands: Sequence[Operand], tensors: Mapping[str, Described], given: Fields) -> dict[str, Any]:
+    """Return the fields that are `given`, and those that tensors state beside them: by their element types, by extents
+    of which all but one field is known, and by being there.
+
+    What is given stands, whatever a tensor states; whoever binds the tensor says so. Raises ValueError where a tensor
+    has no form's number of axes.
+    """
+    forms = {name: form_of(operands, name, tensor) for name, tensor in tensors.items()}
+    found = dict(given)
+    for name, form in forms.items():
+        if isinstance(form.dtype, Field):
+            found.setdefault(form.dtype.name, tensors[name].dtype)
+    extents = [pair for name, form in forms.items() for pair in zip(form.shape, tensors[name].shape, strict=True)]
+    states = [stated for form in forms.values() for stated in form.states.items()]
+    known = -1
+    while known != len(found):
+        known = len(found)
+        for extent, value in extents:
+            _solve(extent, value, found)
+        for name, expr in states:
+            if name not in found and _is_known(expr, found):
+                found[name] = value_over(expr, found)
+    return found
+
+
+def _is_known(expr: Expr, found: Fields) -> bool:
+    return all(isinstance(leaf, Field) and leaf.name in found for leaf in expr.leaves())
+
+
+def _solve(extent: Expr, value: Any, found: dict[str, Any]) -> None:
+    """Note the one field of an extent that is not known yet, where a sum or a difference leads to it."""
+    if isinstance(extent, Field):
+        found.setdefault(extent.name, value)
+    elif isinstance(extent, Add) and _is_known(extent.right, found):
+        _solve(extent.left, value - value_over(extent.right, found), found)
+    elif isinstance(extent, Add) and _is_known(extent.left, found):
+        _solve(extent.right, value - value_over(extent.left, found), found)
+    elif isinstance(extent, Sub) and _is_known(extent.right, found):
+        _solve(extent.left, value + value_over(extent.right, found), found)
+
+
+def check_operands(request_type: type, operands: Sequence[Operand]) -> None:
+    """Raise TypeError where operands read or state what is no field of a request, or forms cannot be told apart."""
+    names = {field.name for field in attrs.fields(cast("Any", request_type))}
+    for operand in operands:
+        if unknown := [name for name in operand.leaves() if name not in names]:
+            raise TypeError(
+                f"{request_type.__name__} has no field {', '.join(unknown)}, as operand {operand.name} says"
+            )
+    inputs = [(operand.name, len(operand.shape)) for operand in operands if not operand.output]
+    if twice := sorted({name for name, axes in inputs if inputs.count((name, axes)) > 1}):
+        raise TypeError(f"{request_type.__name__}: forms of {', '.join(twice)} have as many axes as each other")
+
+
+def disagreements(plan: Plan) -> tuple[str, ...]:
+    """Return how a plan's inputs and outputs differ from the operands that its request declares, in sentences."""
+    operands = type(plan.request).operands
+    fields = plan.request.to_dict()
+    scope, found = plan.scope(), list[str]()
+    outputs = {operand.name: operand for operand in outputs_of(operands, fields)}
+    if list(outputs) != list(plan.outputs):
+        found.append(f"its outputs are {', '.join(plan.outputs)}, its operands' {', '.join(outputs) or 'none'}")
+    for binding in plan.bindings:
+        if binding.role == "input":
+            forms = [each for each in operands if each.name == binding.name and not each.output]
+            declared = next((each for each in forms if len(each.shape) == len(binding.shape)), None)
+        elif binding.role == "output":
+            declared = outputs.get(binding.name)
+        else:
+            continue
+        if declared is None:
+            found.append(f"{binding.name} with {len(binding.shape)} axes is bound, and is no operand")
+            continue
+        exact = [(axis.extent.integer(scope), at) for at, axis in enumerate(binding.shape) if not axis.at_least]
+        extents = declared.extents(fields) if len(declared.shape) == len(binding.shape) else ()
+        if declared.element(fields) != binding.dtype or any(extents[at : at + 1] != (extent,) for extent, at in exact):
+            bound = ", ".join(str(axis.extent) for axis in binding.shape)
+            found.append(f"{binding.name} is bound as {binding.dtype} ({bound}), its operand is {declared}")
+    return tuple(found)

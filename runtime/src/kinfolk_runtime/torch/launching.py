@@ -1,0 +1,110 @@
+"""Tensors of torch handed to runners: the arch and the executor that a device has, the stream that torch is at."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from kinfolk.errors import BindError
+from kinfolk.flavor import DEFAULT_FLAVOR
+from kinfolk.plugins.composition import arch_of
+from kinfolk.plugins.loading import load, usable
+from kinfolk.request import Request
+from kinfolk_runtime.executor import Executor
+from kinfolk_runtime.runner import Runner
+from kinfolk_runtime.torch.library import ELEMENTS, dtype_of, torch
+
+
+def device_of(tensors: Mapping[str, Any]) -> Any:
+    """Return the one device of all tensors; raise BindError where there are two, or kernels run on none such."""
+    devices = {name: tensor.device for name, tensor in tensors.items()}
+    first = next(iter(devices))
+    if other := next((name for name in devices if devices[name] != devices[first]), None):
+        raise BindError(
+            f"{other} lies on {devices[other]}, {first} on {devices[first]}; one device is needed. Move it: "
+            f"`.to({str(devices[first])!r})`."
+        )
+    device = devices[first]
+    if device.type == "cpu" or (device.type == "cuda" and torch.version.hip):
+        return device
+    raise BindError(
+        f"{first} lies on {device}, kernels run on AMD GPUs, which are devices `cuda` of torch for ROCm, and on the "
+        f"simulator, for tensors of this host. Move it: `.to('cpu')`."
+    )
+
+
+def runner_on(family: str, arch: str | None, flavor: str | None, device: Any) -> Runner:
+    """Return the runner of a family for tensors of a device, the same for each call.
+
+    Raises BindError where no arch is named for the simulator, or none that is installed is the device's.
+    """
+    index = None if device.type == "cpu" else torch.cuda.current_device() if device.index is None else device.index
+    return _runner(family, arch, flavor or DEFAULT_FLAVOR, index)
+
+
+@functools.cache
+def _runner(family: str, arch: str | None, flavor: str, index: int | None) -> Runner:
+    executor = None if index is None else hip_executor(index)
+    return Runner(family, arch or _arch_on(executor), executor=executor, flavor=flavor)
+
+
+def hip_executor(index: int) -> Executor:
+    """Return the executor of a device by its number."""
+    from kinfolk_runtime.hip import HipExecutor
+
+    return HipExecutor(index)
+
+
+def _arch_on(executor: Executor | None) -> str:
+    """Return the arch of an executor's device."""
+    archs = usable("arch")
+    if executor is None or executor.target is None:
+        raise BindError(
+            f"arch is needed for tensors of this host, where the simulator runs any. Pass arch, one of "
+            f"{', '.join(archs)}."
+        )
+    processor = executor.target.partition(":")[0]
+    for name in archs:
+        if processor in {one.partition(":")[0] for one in arch_of(load("arch", name)).target_ids}:
+            return name
+    raise BindError(f"the device is {executor.target}, the archs installed are {', '.join(archs)}. Install its arch.")
+
+
+def launch(runner: Runner, request: Request, tensors: Mapping[str, Any], device: Any, check: bool) -> list[Any]:
+    """Run a request on tensors, on torch's current stream where they lie on a device, and return the outputs, which
+    are new tensors there.
+
+    With `check` index tensors are looked into first and status words after; each waits for the device. Raises as a
+    Runner does, and BindError for tensors that torch alone could read.
+    """
+    plan = runner.plan(request)
+    for binding in plan.bindings:
+        if binding.name in tensors:
+            _expect_readable(binding.name, tensors[binding.name], binding.dtype)
+    scope = plan.scope()
+    out = {
+        name: torch.empty(
+            [axis.extent.integer(scope) for axis in plan.binding(name).shape],
+            dtype=dtype_of(plan.binding(name).dtype),
+            device=device,
+        )
+        for name in plan.outputs
+    }
+    given = {name: tensor.detach() for name, tensor in tensors.items()}
+    stream = None if device.type == "cpu" else torch.cuda.current_stream(device)
+    runner(request, given, out=out, stream=stream, check=check)
+    return list(out.values())
+
+
+def _expect_readable(name: str, tensor: Any, element: str) -> None:
+    """Raise BindError, in torch's words, for a tensor of another dtype, or whose memory does not hold its values."""
+    if ELEMENTS.get(tensor.dtype) != element:
+        wanted = dtype_of(element)
+        raise BindError(
+            f"{name}: dtype is {tensor.dtype}, {wanted} ({element}) is needed. Convert it: `.to({wanted})`."
+        )
+    if tensor.layout is not torch.strided:
+        raise BindError(f"{name} is laid out as {tensor.layout}, in strides is needed. Pass `.to_dense()`.")
+    if tensor.is_neg():
+        raise BindError(f"{name} is negated when it is read, its memory is not. Pass `.resolve_neg()`.")

@@ -1,0 +1,142 @@
+"""Operators of torch made from families: real and fake kernels, and what is said where a gradient is asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+import attrs
+
+from kinfolk.errors import BindError
+from kinfolk.fields import meaning_of
+from kinfolk.operand import inputs_of, outputs_of, stated_fields
+from kinfolk.plugins.composition import request_type_of
+from kinfolk.plugins.loading import usable
+from kinfolk.record import fields_of
+from kinfolk_runtime.torch.launching import device_of, launch, runner_on
+from kinfolk_runtime.torch.library import dtype_of, element_of, torch
+from kinfolk_runtime.torch.schema import OWN, schema_of
+
+if TYPE_CHECKING:
+    from kinfolk.request import Request
+
+NAMESPACE: Final = "kinfolk"
+_defined: Final[dict[str, Any]] = {}
+_lock: Final = threading.Lock()
+
+
+def operator(family: str) -> Any:
+    """Return a family's operator, `torch.ops.kinfolk.<family>`, which is defined when it is first asked for.
+
+    Its tensors and fields are those of the family's request, its answer the list of outputs. Raises PluginError where
+    there is no such family, or it says nothing of its tensors.
+    """
+    with _lock:
+        if family not in _defined:
+            _defined[family] = _define(request_type_of(family))
+        return getattr(getattr(torch.ops, NAMESPACE), family)
+
+
+def operators() -> dict[str, Any]:
+    """Define and return the operators of all installed families that say what their tensors are."""
+    return {family: operator(family) for family in usable("family") if request_type_of(family).operands}
+
+
+def _define(request_type: type[Request]) -> Any:
+    """Give torch the operator of a request type: schema, kernel, fake kernel, and what a gradient is refused with."""
+    family = request_type.family
+    names = inputs_of(request_type.operands)
+
+    def taken(arguments: tuple[Any, ...], options: Mapping[str, Any]) -> _Call:
+        tensors = {name: tensor for name, tensor in zip(names, arguments, strict=False) if tensor is not None}
+        return _Call.of(request_type, tensors, options)
+
+    def kernel(*arguments: Any, **options: Any) -> list[Any]:
+        call = taken(arguments, options)
+        device = device_of(call.tensors)
+        runner = runner_on(family, options.get("arch"), options.get("flavor"), device)
+        return launch(runner, call.request(), call.tensors, device, options.get("check", True))
+
+    def fake(*arguments: Any, **options: Any) -> list[Any]:
+        return taken(arguments, options).fake_outputs()
+
+    def refuse_gradient(*_: Any) -> NoReturn:
+        raise NotImplementedError(
+            f"kinfolk::{family} has no backward. Call it in torch.no_grad(), or on tensors that need no gradient: "
+            f"`.detach()`."
+        )
+
+    defined = torch.library.custom_op(f"{NAMESPACE}::{family}", kernel, mutates_args=(), schema=schema_of(request_type))
+    defined.register_fake(fake)
+    defined.register_autograd(refuse_gradient)
+    return defined
+
+
+@attrs.frozen
+class _Described:
+    """A tensor as operands see it."""
+
+    shape: Sequence[Any]
+    dtype: str
+
+
+@attrs.frozen
+class _Call:
+    """What an operator was called with: tensors by name, and the fields that are passed or that tensors state."""
+
+    request_type: type[Request]
+    tensors: Mapping[str, Any]
+    fields: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, request_type: type[Request], tensors: Mapping[str, Any], options: Mapping[str, Any]) -> _Call:
+        """Read fields off tensors; BindError where there is none, or one of them has no dtype or form of a kernel's."""
+        if not tensors:
+            raise BindError(
+                f"kinfolk::{request_type.family} was passed no tensor, it takes "
+                f"{', '.join(inputs_of(request_type.operands))}."
+            )
+        described = {
+            name: _Described(tuple(tensor.shape), element_of(name, tensor.dtype)) for name, tensor in tensors.items()
+        }
+        given = {name: _plain(value) for name, value in options.items() if name not in OWN and value is not None}
+        stated = stated_fields(request_type.operands, described, given)
+        defaults = {
+            field.name: field.default for field in fields_of(request_type) if field.default is not attrs.NOTHING
+        }
+        call = cls(request_type, tensors, {**defaults, **stated})
+        call._expect_all()
+        return call
+
+    def _expect_all(self) -> None:
+        """Raise BindError where a field is neither passed nor stated, nor has a default."""
+        missing = {field.name: meaning_of(field) for field in fields_of(self.request_type)}
+        missing = {name: means for name, means in missing.items() if name not in self.fields}
+        if not missing:
+            return
+        operands = [each for each in self.request_type.operands if not each.output and each.name not in self.tensors]
+        stating = dict.fromkeys(each.name for each in operands if not missing.keys().isdisjoint(each.leaves()))
+        told = "; ".join(f"{name}: {means}" if means else name for name, means in missing.items())
+        raise BindError(
+            f"kinfolk::{self.request_type.family} lacks {', '.join(missing)}, which {', '.join(self.tensors)} do not "
+            f"state ({told}). Pass {'it' if len(missing) == 1 else 'them'} by name"
+            f"{', or the tensor that states it of ' + ', '.join(stating) if stating else ''}."
+        )
+
+    def request(self) -> Request:
+        """Return the request; raises as its class does."""
+        return self.request_type(**self.fields)
+
+    def fake_outputs(self) -> list[Any]:
+        """Return outputs without values, of extents that may be symbols."""
+        device = next(iter(self.tensors.values())).device
+        return [
+            torch.empty(output.extents(self.fields), dtype=dtype_of(output.element(self.fields)), device=device)
+            for output in outputs_of(self.request_type.operands, self.fields)
+        ]
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as fields have it: a list as a tuple."""
+    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
