@@ -18,6 +18,7 @@ $(INSTALLED): $(PROJECT_FILES)
 	$(BIN)/python -m pip install --quiet 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --group build --group dev
 	$(BIN)/python -m pip install --quiet --no-build-isolation $(EDITABLE)
+	$(BIN)/python -m compileall -q core/src $(addsuffix src,$(PARTS))
 	@touch $@
 
 # The LLVM of flavor llvm20, in a Python of its own under the cache's root: the lanes of older LLVM need it.

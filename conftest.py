@@ -60,6 +60,41 @@ def is_installed(folder: Path) -> bool:
     return importlib.util.find_spec(name.replace("kinfolk-core", "kinfolk").replace("-", "_")) is not None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cache-of-run",
+        type=Path,
+        metavar="FOLDER",
+        help="keep what this run compiles in FOLDER for the next to find (default: a folder that goes with the run)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Point KINFOLK_CACHE_DIR at a cache of this run, for its workers and all they start; installed LLVMs stay."""
+    if hasattr(config, "workerinput"):
+        return  # xdist's workers have the environment of the process that started them
+    before = os.environ.get("KINFOLK_CACHE_DIR")
+    kept = config.getoption("--cache-of-run")
+    folder = kept.absolute() if kept else Path(tempfile.mkdtemp(prefix="kinfolk-tests-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(ImportError):
+        from kinfolk_runtime.storage import storage_root
+
+        if (installed := storage_root() / "toolchains").is_dir() and not (folder / "toolchains").exists():
+            (folder / "toolchains").symlink_to(installed)
+    os.environ["KINFOLK_CACHE_DIR"] = str(folder)
+
+    def forget() -> None:
+        if before is None:
+            del os.environ["KINFOLK_CACHE_DIR"]
+        else:
+            os.environ["KINFOLK_CACHE_DIR"] = before
+        if not kept:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    config.add_cleanup(forget)
+
+
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out modules that need what is not installed, and the tests of distributions that are not."""
     if collection_path.suffix != ".py" or not collection_path.name.startswith(("test_", "bench_")):
@@ -96,22 +131,3 @@ def pytest_report_collectionfinish() -> list[str]:
 def offered() -> Callable[[str], set[str]]:
     """Return what tells the names that the checkout offers in an entry-point group."""
     return offered_in
-
-
-@pytest.fixture(scope="session", autouse=True)
-def cache_of_this_run() -> Iterator[None]:
-    """Point KINFOLK_CACHE_DIR at an empty folder, for this process and those it starts; installed LLVMs stay."""
-    before = os.environ.get("KINFOLK_CACHE_DIR")
-    folder = tempfile.mkdtemp(prefix="kinfolk-tests-")
-    with contextlib.suppress(ImportError):
-        from kinfolk_runtime.storage import storage_root
-
-        if (installed := storage_root() / "toolchains").is_dir():
-            os.symlink(installed, os.path.join(folder, "toolchains"))
-    os.environ["KINFOLK_CACHE_DIR"] = folder
-    yield
-    if before is None:
-        del os.environ["KINFOLK_CACHE_DIR"]
-    else:
-        os.environ["KINFOLK_CACHE_DIR"] = before
-    shutil.rmtree(folder, ignore_errors=True)

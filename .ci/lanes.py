@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Distributions that nobody installs: tests of `kinfolk new` write a copy of each, and run every test file of the copy.
 TEMPLATES = "core/src/kinfolk/templates/"
 OUT = ROOT / ".ci" / "out" / "lanes"
+# What one lane has compiled the next ones find: most compile the same kernels. It begins empty.
+CACHE = ROOT / ".ci" / "out" / "cache-of-lanes"
 SKIPS = ROOT / ".ci" / "skips.txt"
 
 PARALLEL = ("-n", "auto", "--dist", "worksteal", "-p", "no:benchmark")
@@ -170,15 +172,22 @@ def not_installed(root: Path) -> list[str]:
     ]
 
 
+def environment() -> dict[str, str]:
+    """Return this environment, in which the plugin of the lanes is found, and Python keeps the bytecode that it makes:
+    hundreds of processes import the same modules."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / ".ci"), kept.get("PYTHONPATH"))))}
+
+
 def run_lane(lane: Lane, extra: Sequence[str]) -> tuple[int, Record]:
     """Run one lane, print its time beside its budget, and return pytest's exit status with the record."""
     path = OUT / f"{lane.name}.json"
     path.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-p", "lane_record", "--lane-record", str(path), *lane.arguments, *extra]
+    options = ["-p", "lane_record", "--lane-record", str(path), "--cache-of-run", str(CACHE)]
+    command = [sys.executable, "-m", "pytest", *options, *lane.arguments, *extra]
     print(f"\n--- lane {lane.name}", flush=True)
     started = time.monotonic()
-    python_path = os.pathsep.join(filter(None, (str(ROOT / ".ci"), os.environ.get("PYTHONPATH"))))
-    status = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": python_path}, check=False).returncode
+    status = subprocess.run(command, cwd=ROOT, env=environment(), check=False).returncode
     seconds = time.monotonic() - started
     over = " OVER" if seconds > 60 * lane.minutes else ""
     print(f"--- lane {lane.name}: {seconds:.0f} s of {60 * lane.minutes:.0f} s{over}", flush=True)
@@ -202,6 +211,7 @@ def main() -> int:
     parser.add_argument("--pytest", nargs=argparse.REMAINDER, default=[], help="the rest goes to pytest")
     arguments = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(CACHE, ignore_errors=True)
     runs = {lane.name: run_lane(lane, arguments.pytest) for lane in LANES if lane.name in arguments.lanes}
     records = {name: record for name, (_, record) in runs.items()}
     found = findings(records)

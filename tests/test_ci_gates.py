@@ -142,6 +142,47 @@ def test_what_needs_something_that_is_not_installed_is_left_out_and_a_misspelled
     assert status != 0 and "needs gfx99; there are ['gfx999']" in said
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["gone", "kept"])
+def test_the_processes_of_a_run_share_a_cache_that_begins_empty(root: Path, tmp_path: Path, kept: bool):
+    """Also the rule of conftest.py: what is in the cache of whoever runs the tests counts for nothing."""
+    (tmp_path / "tests").mkdir()
+    shutil.copy(root / "conftest.py", tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = needs\n")
+    planted = """
+        import os, pathlib, pytest, time
+        @pytest.mark.parametrize("number", range(2))
+        def test_it(number, worker_id):
+            cache, seen = pathlib.Path(os.environ["KINFOLK_CACHE_DIR"]), pathlib.Path(__file__).parent / "seen"
+            assert not (cache / "lowered").exists()
+            (cache / worker_id).touch()
+            while len([*cache.glob("gw*")]) < 2:  # each worker has one of the two
+                time.sleep(0.01)
+            seen.write_text(str(cache))
+    """
+    (tmp_path / "tests" / "test_planted.py").write_text(textwrap.dedent(planted))
+    (tmp_path / "mine" / "lowered").mkdir(parents=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-p", "no:benchmark"]
+    options = ["--cache-of-run", str(tmp_path / "theirs")] if kept else []
+    environment = {**os.environ, "KINFOLK_CACHE_DIR": str(tmp_path / "mine")}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    done = subprocess.run(
+        [*command, *options], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    cache = Path((tmp_path / "tests" / "seen").read_text())
+    assert cache.exists() == kept and (not kept or cache == tmp_path / "theirs")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["lowered"]
+
+
+@pytest.mark.parametrize("module, named", [("lanes", "environment"), ("stages", "clean_environment")])
+def test_processes_of_ci_keep_the_bytecode_that_they_make(ci_module, monkeypatch, tmp_path: Path, module, named):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("KINFOLK_PLUGINS", "mla")
+    made = getattr(ci_module(module), named)(*([tmp_path] if module == "stages" else []))
+    assert "PYTHONDONTWRITEBYTECODE" not in made and "PATH" in made
+    assert ("KINFOLK_PLUGINS" in made) == (module == "lanes")
+
+
 def test_a_file_that_no_lane_collects_is_found(lanes, tmp_path: Path):
     names = {
         "tests/test_seen.py": "def test_it(): pass\n",
