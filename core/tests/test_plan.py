@@ -7,12 +7,13 @@ import attrs
 import numpy as np
 import pytest
 
+from kinfolk.contents import Lengths, Offsets, PageIds
 from kinfolk.errors import InternalError
 from kinfolk.expr import Scope, TensorGeometry, ceil_div, const, extent, fact, field, from_data, stride
 from kinfolk.fields import ExactFloat, ExactInt, launch_field
 from kinfolk.ir.types import BF16, F32, I32, PointerType
 from kinfolk.parameters import Parameter
-from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Offsets, PageIds, Plan
+from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk.request import Request
 from kinfolk.spec import Spec
 
@@ -132,6 +133,8 @@ def flaws():
     yield "block of 64.0", {"launch": {"block": 64.0}}
     yield "Offsets checks 'out'", {"contents": (Offsets(tensor="out", count=4, max_step=1),)}
     yield "PageIds checks 'cu'", {"contents": (PageIds(table="table", offsets="cu", page_size=16, bound=4),)}
+    yield "PageIds checks 'cu'", {"contents": (PageIds(table="table", lengths="cu", page_size=16, bound=4),)}
+    yield "Lengths checks 'out'", {"contents": (Lengths(tensor="out", count=4, most=1),)}
 
 
 @attrs.frozen(kw_only=True)
@@ -149,6 +152,12 @@ def test_a_plan_that_contradicts_itself_says_where(message, changes):
     with pytest.raises(InternalError) as caught:
         plan(**changes)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [{}, {"offsets": "a", "lengths": "b"}], ids=["neither", "both"])
+def test_page_ids_are_counted_by_offsets_or_by_lengths(given):
+    with pytest.raises(InternalError, match="takes one of offsets and lengths"):
+        PageIds(table="table", page_size=16, bound=4, **given)
 
 
 def test_errors_of_a_launch_name_it():

@@ -7,13 +7,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kinfolk.contents import Offsets, PageIds
 from kinfolk.errors import BindError
 from kinfolk.expr import extent, field, stride
 from kinfolk.fields import ExactFloat, ExactInt
 from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory
 from kinfolk.ir.types import BF16, F32, I32
 from kinfolk.parameters import Parameter
-from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Offsets, PageIds, Plan
+from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk.request import Request
 from kinfolk.spec import Spec
 from kinfolk_runtime.binder import bind

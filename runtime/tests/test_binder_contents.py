@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from paged_sum import PAGES, SEQUENCES, Composed, PagedSumRequest, expected, plan_of, refused, tensors
 
+from kinfolk.contents import Lengths, PageIds
 from kinfolk.errors import BindError
 from kinfolk.expr import field
 from kinfolk.plan import Axis
@@ -54,6 +55,29 @@ def test_a_table_too_narrow_for_the_offsets(run):
     plan = attrs.evolve(plan, bindings=tuple(narrow if one.name == "table" else one for one in plan.bindings))
     given["table"] = np.zeros((SEQUENCES, 3), np.int32)
     refused(run, given, "table has 3 columns, sequence 0 of length 13 needs 4 pages", plan=plan, check_contents=True)
+
+
+@pytest.mark.parametrize(
+    "offsets, text",
+    [
+        ([10, 9, 8, 0], "offsets[0] is 10, a length in [0, 9]"),
+        ([9, -1, 8, 0], "offsets[1] is -1, a length in [0, 9]"),
+        ([9, 0, 9, 0], f"table[2, 2] is page {PAGES}"),
+    ],
+)
+def test_lengths_say_how_many_there_are_and_how_many_pages_these_take(run, offsets, text):
+    plan = attrs.evolve(
+        plan_of(),
+        contents=(
+            Lengths(tensor="offsets", count=field("sequences"), most=field("longest")),
+            PageIds(table="table", lengths="offsets", page_size=4, bound=field("pages")),
+        ),
+    )
+    table = np.array([[3, 1, 6], [PAGES, 0, 0], [0, 5, PAGES]], np.int32)
+    run(tensors() | {"table": table, "offsets": np.array([0, 0, 8, 8], np.int32)}, plan, check_contents=True)
+    refused(
+        run, tensors() | {"table": table, "offsets": np.array(offsets, np.int32)}, text, plan=plan, check_contents=True
+    )
 
 
 def test_the_plain_call_looks_into_contents_and_raises_on_the_status(toy64, run):

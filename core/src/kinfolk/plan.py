@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, Self, cast
 
 import attrs
 
+from kinfolk.contents import ContentCheck
 from kinfolk.errors import InternalError
 from kinfolk.expr import Expr, Scope, TensorView, all_of, const, extent, lift, maximum, select, stride
 from kinfolk.fields import shown
@@ -190,30 +191,6 @@ class Launch:
         }
 
 
-@attrs.frozen(kw_only=True)
-class Offsets:
-    """Contents of a 1-d integer tensor: `count` + 1 offsets from 0, each step in [0, `max_step`].
-
-    The last offset is `last`, where given.
-    """
-
-    tensor: str
-    count: Expr = attrs.field(converter=_expr)
-    max_step: Expr = attrs.field(converter=_expr)
-    last: Expr | None = attrs.field(default=None, converter=attrs.converters.optional(_expr))
-
-
-@attrs.frozen(kw_only=True)
-class PageIds:
-    """Contents of a 2-d page table: the ids used, ⌈length / page_size⌉ per row by `offsets`, lie in [0, bound)."""
-
-    table: str
-    offsets: str
-    page_size: Expr = attrs.field(converter=_expr)
-    bound: Expr = attrs.field(converter=_expr)
-
-
-ContentCheck = Offsets | PageIds
 Value = str | int | float
 
 
@@ -442,8 +419,7 @@ def _check_plan(plan: Plan) -> None:
     if sorted(plan.outputs) != sorted(declared):
         raise InternalError(f"the plan returns {list(plan.outputs)}, its bindings of role output are {declared}")
     for content in plan.contents:
-        names = (content.tensor,) if isinstance(content, Offsets) else (content.table, content.offsets)
-        for name in names:
+        for name in content.tensors:
             if name not in bindings or bindings[name].role != "input":
                 raise InternalError(f"{type(content).__name__} checks {name!r}, which is no input of the plan")
 

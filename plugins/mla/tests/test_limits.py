@@ -8,13 +8,13 @@ import pytest
 from mla_requests import asking
 from mla_toy_arch import arch, atoms
 
+from kinfolk.contents import Offsets, PageIds
 from kinfolk.expr import Scope, TensorGeometry, from_json
 from kinfolk.fields import FieldError
 from kinfolk.ir.meaning import Matrix, OperandMap
 from kinfolk.ir.op import OpDef
 from kinfolk.ir.types import SCALARS
 from kinfolk.matrix import Atom, MatrixCatalog
-from kinfolk.plan import Offsets, PageIds
 from kinfolk.refusal import unmet
 from kinfolk.usage import Usage
 from kinfolk_mla.absorbed import limits as absorbed_limits

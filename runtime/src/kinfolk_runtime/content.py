@@ -1,4 +1,4 @@
-"""Checks of what index tensors hold: offsets that do not decrease, page ids inside the cache."""
+"""Checks of what index tensors hold: offsets that do not decrease, lengths, page ids inside the cache."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from kinfolk.contents import ContentCheck, Lengths, Offsets, PageIds
 from kinfolk.errors import BindError
 from kinfolk.expr import Scope
-from kinfolk.plan import ContentCheck, Offsets, PageIds
 from kinfolk_runtime.tensors import Tensor
 
 
@@ -19,6 +19,8 @@ def check_content(content: ContentCheck, tensors: Mapping[str, Tensor], scope: S
     match content:
         case Offsets():
             _check_offsets(content, tensors, scope)
+        case Lengths():
+            _check_lengths(content, tensors, scope)
         case PageIds():
             _check_page_ids(content, tensors, scope)
 
@@ -39,10 +41,23 @@ def _check_offsets(content: Offsets, tensors: Mapping[str, Tensor], scope: Scope
         raise BindError(f"{name}[{count}] is {values[-1]}, the last offset is {content.last} = {last}.")
 
 
+def _check_lengths(content: Lengths, tensors: Mapping[str, Tensor], scope: Scope) -> None:
+    values, limit = _lengths(tensors[content.tensor], content.count.integer(scope)), content.most.integer(scope)
+    if (wrong := np.flatnonzero((values < 0) | (values > limit))).size:
+        at = int(wrong[0])
+        raise BindError(
+            f"{content.tensor}[{at}] is {values[at]}, a length in [0, {limit}] ({content.most}) is needed. Correct the "
+            "lengths or dispatch for longer sequences."
+        )
+
+
 def _check_page_ids(content: PageIds, tensors: Mapping[str, Tensor], scope: Scope) -> None:
     table = tensors[content.table].array
     rows, width = table.shape
-    lengths = np.diff(_offsets(tensors[content.offsets], rows))
+    if content.lengths:
+        lengths = _lengths(tensors[content.lengths], rows)
+    else:
+        lengths = np.diff(_offsets(tensors[content.offsets], rows))
     size, bound = content.page_size.integer(scope), content.bound.integer(scope)
     pages = -(-lengths // size)
     if (wrong := np.flatnonzero(pages > width)).size:
@@ -66,3 +81,9 @@ def _offsets(tensor: Tensor, count: int) -> npt.NDArray[Any]:
     if tensor.array.ndim != 1 or tensor.array.size < count + 1:
         raise BindError(f"{tensor.name} has shape {tensor.shape}, {count} + 1 offsets in one axis are needed.")
     return tensor.array[: count + 1].astype(np.int64)
+
+
+def _lengths(tensor: Tensor, count: int) -> npt.NDArray[Any]:
+    if tensor.array.ndim != 1 or tensor.array.size < count:
+        raise BindError(f"{tensor.name} has shape {tensor.shape}, {count} lengths in one axis are needed.")
+    return tensor.array[:count].astype(np.int64)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kinfolk.expr import field
+from kinfolk.contents import ContentCheck, Lengths, Offsets, PageIds
+from kinfolk.expr import ceil_div, field
 from kinfolk.plan import Axis, Binding
 
 if TYPE_CHECKING:
     from kinfolk_attention_fwd.request import AttentionFwdRequest
 
 _SEQUENCES, _QUERIES, _KEYS = (Axis(field(name)) for name in ("num_seqs", "max_seqlen_q", "max_seqlen_k"))
+_TOKENS, _PAGES, _ROWS = (Axis(field(name)) for name in ("total_q", "num_pages", "page_size"))
 _HEADS, _KV_HEADS = Axis(field("num_heads")), Axis(field("num_kv_heads"))
 _WIDTH, _VALUE_WIDTH = Axis(field("head_size")), Axis(field("head_size_v"))
 OUT_MEANS: Final = "weighted values of each query and head; 0 where it sees no keys"
@@ -19,29 +21,95 @@ LSE_MEANS: Final = "natural logarithm of the sum of exp(score); -inf where no ke
 
 def dense_bindings(request: AttentionFwdRequest) -> tuple[Binding, ...]:
     """Return the tensors of whole rows. LSE that is not asked for is a workspace: the kernel is the same."""
-
-    def given(name: str, dtype: str, shape: tuple[Axis, ...], means: str) -> Binding:
-        return Binding(name=name, role="input", dtype=dtype, shape=shape, alignment=16, access="read", means=means)
-
-    asked = request.return_lse
     return (
-        given("q", request.dtype, (_SEQUENCES, _QUERIES, _HEADS, _WIDTH), "queries"),
-        given("k", request.kv_dtype, (_SEQUENCES, _KEYS, _KV_HEADS, _WIDTH), "keys"),
-        given("v", request.kv_dtype, (_SEQUENCES, _KEYS, _KV_HEADS, _VALUE_WIDTH), "values"),
+        _given("q", request.dtype, (_SEQUENCES, _QUERIES, _HEADS, _WIDTH), "queries"),
+        _given("k", request.kv_dtype, (_SEQUENCES, _KEYS, _KV_HEADS, _WIDTH), "keys"),
+        _given("v", request.kv_dtype, (_SEQUENCES, _KEYS, _KV_HEADS, _VALUE_WIDTH), "values"),
+        *_of_heads(request),
+        *_results(request, (_SEQUENCES, _QUERIES), (_SEQUENCES, _HEADS, _QUERIES)),
+    )
+
+
+def paged_bindings(request: AttentionFwdRequest) -> tuple[Binding, ...]:
+    """Return the tensors of keys and values in pages, and of queries one sequence after the other; LSE likewise.
+
+    Keys are counted by `seqused_k`, a length a sequence, as servers keep them beside their page tables: offsets would
+    be sums that each step makes anew and no kernel needs.
+    """
+    return (
+        _given("q", request.dtype, (_TOKENS, _HEADS, _WIDTH), "queries"),
+        _given("k", request.kv_dtype, (_PAGES, _ROWS, _KV_HEADS, _WIDTH), "keys of each page"),
+        _given("v", request.kv_dtype, (_PAGES, _ROWS, _KV_HEADS, _VALUE_WIDTH), "values of each page"),
+        _given(
+            "cu_seqlens_q",
+            "i32",
+            (Axis(field("num_seqs") + 1),),
+            "where each sequence's queries begin, from 0 to total_q",
+            4,
+        ),
+        _given("seqused_k", "i32", (_SEQUENCES,), "how many keys each sequence has, those of its queries included", 4),
+        _given(
+            "block_table",
+            "i32",
+            (
+                Axis(field("num_seqs"), stride=None),
+                Axis(ceil_div(field("max_seqlen_k"), field("page_size")), at_least=True),
+            ),
+            "page ids in order; slots past a sequence's last page are never read",
+            4,
+        ),
+        *_of_heads(request),
+        Binding(
+            name="status",
+            role="status",
+            dtype="i32",
+            shape=(Axis(1),),
+            alignment=4,
+            access="readwrite",
+            means="how many page ids in use were outside the cache; those contributed nothing",
+        ),
+        *_results(request, (_TOKENS,), (_HEADS, _TOKENS)),
+    )
+
+
+PAGED_CONTENTS: Final[tuple[ContentCheck, ...]] = (
+    Offsets(tensor="cu_seqlens_q", count=field("num_seqs"), max_step=field("max_seqlen_q"), last=field("total_q")),
+    Lengths(tensor="seqused_k", count=field("num_seqs"), most=field("max_seqlen_k")),
+    PageIds(table="block_table", lengths="seqused_k", page_size=field("page_size"), bound=field("num_pages")),
+)
+"""What the index tensors of pages hold."""
+
+
+def _given(name: str, dtype: str, shape: tuple[Axis, ...], means: str, alignment: int = 16) -> Binding:
+    return Binding(name=name, role="input", dtype=dtype, shape=shape, alignment=alignment, access="read", means=means)
+
+
+def _of_heads(request: AttentionFwdRequest) -> tuple[Binding, ...]:
+    """Return what each head has of its own, where it is asked for."""
+    slopes = _given("alibi_slopes", "f32", (_HEADS,), "by how much a later key scores more, a head", 4)
+    sinks = _given("sink", request.dtype, (_HEADS,), "a logit a head that adds no value", 2)
+    return ((slopes,) if request.alibi else ()) + ((sinks,) if request.sinks else ())
+
+
+def _results(
+    request: AttentionFwdRequest, queries: tuple[Axis, ...], sums: tuple[Axis, ...]
+) -> tuple[Binding, Binding]:
+    """Return `out`, with heads and columns behind `queries`, and `lse`."""
+    return (
         Binding(
             name="out",
             role="output",
             dtype=request.dtype,
-            shape=(_SEQUENCES, _QUERIES, _HEADS, _VALUE_WIDTH),
+            shape=(*queries, _HEADS, _VALUE_WIDTH),
             alignment=16,
             access="write",
             means=OUT_MEANS,
         ),
         Binding(
             name="lse",
-            role="output" if asked else "workspace",
+            role="output" if request.return_lse else "workspace",
             dtype="f32",
-            shape=(_SEQUENCES, _HEADS, _QUERIES),
+            shape=sums,
             alignment=4,
             access="write",
             means=LSE_MEANS,

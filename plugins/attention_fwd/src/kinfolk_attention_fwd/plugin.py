@@ -69,9 +69,12 @@ def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Ref
 @hookimpl
 def kinfolk_scenarios(request: Request) -> Iterable[Scenario]:
     """Return the inputs on which the kernels of a request are run."""
+    if not isinstance(request, AttentionFwdRequest):
+        return ()
+    from kinfolk_attention_fwd.paged_scenarios import paged_scenarios
     from kinfolk_attention_fwd.scenarios import dense_scenarios
 
-    return dense_scenarios(request) if isinstance(request, AttentionFwdRequest) else ()
+    return (*dense_scenarios(request), *paged_scenarios(request))
 
 
 @hookimpl

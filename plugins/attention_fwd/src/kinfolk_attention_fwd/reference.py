@@ -23,26 +23,58 @@ Floats = npt.NDArray[np.float64]
 class Sequence:
     """A sequence: `query` [tokens, heads, columns], and of the keys that exist, by their `positions`, `keys` and
     `values` [keys, heads, columns], in fp64: what their elements stand for. `length` counts the keys that do not exist
-    too, `place` says where the queries are in `out`, and `lse_place` where they are in `lse` for all heads.
+    too, whose `refused` page ids lie outside the cache. `place` says where the queries are in `out`.
     """
 
     place: Any
-    lse_place: Any
     query: Floats
     keys: Floats
     values: Floats
     positions: npt.NDArray[np.int64]
     length: int
+    refused: int = 0
 
 
 def sequences(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> Iterator[Sequence]:
     """Yield the sequences of a batch that have a query."""
-    key_unit, value_unit = (float(np.float32(unit)) for unit in (request.k_scale, request.v_scale))
+    return _of_pages(request, inputs) if request.layout == "paged" else _of_rows(request, inputs)
+
+
+def _of_rows(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> Iterator[Sequence]:
+    key_unit, value_unit = _units(request)
     for number in range(request.num_seqs if request.max_seqlen_q else 0):
         query, keys, values = (inputs[name][number].astype(np.float64) for name in ("q", "k", "v"))
         positions = np.arange(request.max_seqlen_k, dtype=np.int64)
         place = (number, slice(None))
-        yield Sequence(place, number, query, keys * key_unit, values * value_unit, positions, request.max_seqlen_k)
+        yield Sequence(place, query, keys * key_unit, values * value_unit, positions, request.max_seqlen_k)
+
+
+def _of_pages(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> Iterator[Sequence]:
+    """Yield them in order; offsets that fall, or name rows past the last, make a sequence without queries, a length
+    below 0 or above the most is the nearest that there may be, and keys of an id outside the cache do not exist.
+    """
+    units, page = _units(request), request.page_size
+    for number in range(request.num_seqs):
+        first, last = (int(offset) for offset in inputs["cu_seqlens_q"][number : number + 2])
+        if not 0 <= first < last <= request.total_q:
+            continue
+        tokens = slice(first, min(last, first + request.max_seqlen_q))
+        length = min(max(int(inputs["seqused_k"][number]), 0), request.max_seqlen_k)
+        slots = inputs["block_table"][number][: -(-length // page)].astype(np.int64)
+        known = (slots >= 0) & (slots < request.num_pages)
+        positions = np.arange(length, dtype=np.int64)
+        positions = positions[known[positions // page]]
+        at = slots[positions // page], positions % page
+        keys, values = (
+            inputs[name][at].astype(np.float64) * unit for name, unit in zip(("k", "v"), units, strict=True)
+        )
+        query = inputs["q"][tokens].astype(np.float64)
+        yield Sequence((tokens,), query, keys, values, positions, length, int(np.count_nonzero(~known)))
+
+
+def _units(request: AttentionFwdRequest) -> tuple[float, float]:
+    """Return what an element of keys and of values counts for, as a kernel is passed it: an f32."""
+    return float(np.float32(request.k_scale)), float(np.float32(request.v_scale))
 
 
 def seen_keys(request: AttentionFwdRequest, sequence: Sequence) -> npt.NDArray[np.bool_]:
@@ -105,19 +137,26 @@ def heads(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> Iterator
 
 
 def reference(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> dict[str, Any]:
-    """Return `out` and `lse` as Expected: [sequences, queries, heads, columns] and [sequences, heads, queries].
+    """Return `out` and `lse` as Expected: [sequences, queries, heads, columns] and [sequences, heads, queries], or of
+    pages [tokens, heads, columns] and [heads, tokens] with `status`, how many page ids in use lie outside the cache.
 
     Inputs are those of the plan's bindings, by name. `scale` and `softcap` are the f32 that a kernel is passed.
     """
-    shape = (request.num_seqs, request.max_seqlen_q, request.num_heads)
-    out, lse = np.zeros((*shape, request.head_size_v)), np.full((shape[0], shape[2], shape[1]), -np.inf)
-    out_bound, lse_bound = np.zeros_like(out), np.zeros_like(lse)
+    paged = request.layout == "paged"
+    rows = (request.total_q,) if paged else (request.num_seqs, request.max_seqlen_q)
+    shape = (*rows, request.num_heads)
+    out, lse = np.zeros((*shape, request.head_size_v)), np.full(shape, -np.inf)
+    out_bound, lse_bound = np.zeros_like(out), np.zeros(shape)
     for sequence, head, found in heads(request, inputs):
         bounds = Bounds.of(request, found)
         out[*sequence.place, head], out_bound[*sequence.place, head] = found.out, bounds.out()
-        lse[sequence.lse_place, head], lse_bound[sequence.lse_place, head] = found.lse, bounds.lse()
-    expected = {"out": Expected(out, Tolerance(out_bound))}
-    return expected | ({"lse": Expected(lse, Tolerance(lse_bound))} if request.return_lse else {})
+        lse[*sequence.place, head], lse_bound[*sequence.place, head] = found.lse, bounds.lse()
+    expected: dict[str, Any] = {"out": Expected(out, Tolerance(out_bound))}
+    if request.return_lse:
+        expected["lse"] = Expected(np.swapaxes(lse, -1, -2), Tolerance(np.swapaxes(lse_bound, -1, -2)))
+    if paged:
+        expected["status"] = np.array([sum(each.refused for each in sequences(request, inputs))], np.int64)
+    return expected
 
 
 def useful_flops(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> int:
@@ -129,14 +168,20 @@ def useful_flops(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> i
 def findings(
     request: AttentionFwdRequest, outputs: Mapping[str, Array], expected: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Yield a finding for rows of queries that see no key and are not exactly 0, with an LSE of -inf."""
+    """Yield a finding for rows of queries that see no key and are not exactly 0, with an LSE of -inf, and where the
+    status word does not count the refused page ids.
+    """
+    if "status" in expected:
+        counted, refused = int(outputs["status"][0]), int(expected["status"][0])
+        if counted != refused:
+            yield Finding("page_ids", "status", f"counts {counted} page ids outside the cache, there are {refused}")
     if not request.return_lse:
         return
     sums: Expected = expected["lse"]
     empty = np.isneginf(sums.value)
     nonzero = (outputs["out"].astype(np.float64) != 0.0).any(axis=-1)
     for name, wrong, what in (
-        ("out", np.swapaxes(nonzero, 1, 2), "0"),
+        ("out", np.swapaxes(nonzero, -1, -2), "0"),
         ("lse", ~np.isneginf(outputs["lse"]), "-inf"),
     ):
         if count := int(np.count_nonzero(wrong & empty)):

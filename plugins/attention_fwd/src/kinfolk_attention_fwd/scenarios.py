@@ -5,7 +5,6 @@ Scenarios have lengths of their own, few heads, and more sequences than one wher
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -13,37 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import Scenario, numpy_dtype
+from kinfolk_attention_fwd.drawn import Change, Rows, climbing, constant, extreme, nothing, one_sign
 from kinfolk_attention_fwd.request import AttentionFwdRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Array = npt.NDArray[Any]
-Singles = npt.NDArray[np.float32]
 LONG: Final = 330
 """Keys of which four tiles need no mask, whatever the queries, as far as these are few."""
 QUERIES: Final = 40
 FEW_SEQUENCES: Final = 2
-
-
-@attrs.frozen(eq=False)
-class Rows:
-    """The numbers of a batch before they are rounded; scenarios change them in place. Shapes are those of the bindings.
-
-    Scenarios leave the first column to what changes scores and, of values, nothing.
-    """
-
-    request: AttentionFwdRequest
-    query: Singles
-    keys: Singles
-    values: Singles
-
-
-Change = Callable[[Rows], None]
-
-
-def _nothing(rows: Rows) -> None:
-    return None
 
 
 def dense_scenarios(request: AttentionFwdRequest) -> tuple[Scenario, ...]:
@@ -54,17 +33,17 @@ def dense_scenarios(request: AttentionFwdRequest) -> tuple[Scenario, ...]:
 def _scenarios(request: AttentionFwdRequest) -> Iterator[Scenario]:
     most_q, most_k = request.max_seqlen_q, request.max_seqlen_k
     yield _scenario(request, "whole", "as many queries and keys as are asked for", most_q, most_k, sequences=1)
-    few = _few_heads(request)
+    few = few_heads(request)
     yield _scenario(few, "prefix", "many keys before the first query", QUERIES, LONG)
     yield _scenario(few, "one_query", "a last token behind many keys", 1, 200)
     yield _scenario(few, "more_queries", "the first queries see no key", 300, 97)
     yield _scenario(few, "no_keys", "nothing is seen", 20, 0)
     yield _scenario(few, "whole_tiles", "no tile has a key too many", 64, 128)
     yield _scenario(few, "tile_plus_one", "a last tile of one key", 33, 129)
-    yield _scenario(few, "climb", "one key of a tile lifts half of the maxima by far", QUERIES, LONG, _climbing)
-    yield _scenario(few, "extreme", "finite scores of 1e30 and 1e38 of both signs", 70, 80, _extreme)
-    yield _scenario(few, "constant", "all keys alike", 20, 150, _constant)
-    yield _scenario(few, "one_sign", "values of one sign a column, weights of many sizes", 70, 190, _one_sign)
+    yield _scenario(few, "climb", "one key of a tile lifts half of the maxima by far", QUERIES, LONG, climbing)
+    yield _scenario(few, "extreme", "finite scores of 1e30 and 1e38 of both signs", 70, 80, extreme)
+    yield _scenario(few, "constant", "all keys alike", 20, 150, constant)
+    yield _scenario(few, "one_sign", "values of one sign a column, weights of many sizes", 70, 190, one_sign)
     if request.window_left >= 0:
         yield from _windows(few)
 
@@ -73,14 +52,14 @@ def _windows(request: AttentionFwdRequest) -> Iterator[Scenario]:
     """Yield scenarios with windows of their own."""
 
     def of(
-        window: int, name: str, about: str, queries: int, keys: int, change: Change = _nothing, sequences: int = 1
+        window: int, name: str, about: str, queries: int, keys: int, change: Change = nothing, sequences: int = 1
     ) -> Scenario:
         return _scenario(attrs.evolve(request, window_left=window), name, about, queries, keys, change, sequences)
 
     yield of(0, "own_key", "each query sees its own key, or none before it", 70, 130)
     yield of(20, "late", "many rows have their first key behind the first tile", 300, 330, sequences=FEW_SEQUENCES)
-    yield of(20, "late_extreme", "such rows begin with scores of 1e38 of both signs", 140, 150, _extreme)
-    yield of(64, "late_climb", "the window is one tile, and maxima rise in it", QUERIES, LONG, _climbing)
+    yield of(20, "late_extreme", "such rows begin with scores of 1e38 of both signs", 140, 150, extreme)
+    yield of(64, "late_climb", "the window is one tile, and maxima rise in it", QUERIES, LONG, climbing)
     yield of(250, "both_edges", "whole tiles between those where a window begins and ends", QUERIES, LONG)
     yield of(2**31 - 1, "endless", "a window longer than any sequence", QUERIES, 200)
 
@@ -111,7 +90,7 @@ def mutation_requests() -> tuple[AttentionFwdRequest, ...]:
     )
 
 
-def _few_heads(request: AttentionFwdRequest) -> AttentionFwdRequest:
+def few_heads(request: AttentionFwdRequest) -> AttentionFwdRequest:
     """Return the request with the heads of keys that the first two, or the first, head of keys is for."""
     shared = request.num_heads // request.num_kv_heads
     kept = min(request.num_kv_heads, 2 if shared == 1 else 1)
@@ -124,7 +103,7 @@ def _scenario(
     about: str,
     queries: int,
     keys: int,
-    change: Change = _nothing,
+    change: Change = nothing,
     sequences: int = FEW_SEQUENCES,
 ) -> Scenario:
     own = attrs.evolve(
@@ -132,63 +111,20 @@ def _scenario(
     )
 
     def build(generator: np.random.Generator) -> dict[str, Array]:
-        rows = _drawn(own, generator)
-        change(rows)
-        dtype, kv_dtype = numpy_dtype(own.dtype), numpy_dtype(own.kv_dtype)
-        return {"q": rows.query.astype(dtype), "k": rows.keys.astype(kv_dtype), "v": rows.values.astype(kv_dtype)}
+        tensors = _drawn(own, generator)
+        change(Rows(own, *map(tuple, tensors)))
+        names, dtypes = ("q", "k", "v"), (own.dtype, own.kv_dtype, own.kv_dtype)
+        return {name: each.astype(numpy_dtype(dtype)) for name, each, dtype in zip(names, tensors, dtypes, strict=True)}
 
     return Scenario(name=name, about=about, request=own, build=build)
 
 
-def _drawn(request: AttentionFwdRequest, generator: np.random.Generator) -> Rows:
-    """Draw queries, keys and values of unit scale."""
+def _drawn(request: AttentionFwdRequest, generator: np.random.Generator) -> tuple[Array, Array, Array]:
+    """Draw queries, keys and values of unit scale, in the shapes of the bindings."""
     sequences, width, value_width = request.num_seqs, request.head_size, request.head_size_v
     keys = (sequences, request.max_seqlen_k, request.num_kv_heads)
-    return Rows(
-        request,
+    return (
         generator.standard_normal((sequences, request.max_seqlen_q, request.num_heads, width), np.float32),
         generator.standard_normal((*keys, width), np.float32),
         generator.standard_normal((*keys, value_width), np.float32),
     )
-
-
-def _climbing(rows: Rows) -> None:
-    """Lift every second query's score of one key of each 32, by 60 natural-log units more than in those before."""
-    rows.query[..., 0] = 0.0
-    rows.query[:, 1::2, :, 0] = 4.0
-    rows.keys[..., 0] = 0.0
-    for block in range(1, -(-rows.keys.shape[1] // 32)):
-        place = 32 * block + 5 * block % 32
-        rows.keys[:, place : place + 1, :, 0] = min(block * 60.0 / (4.0 * rows.request.scale), 2.0**14)
-
-
-def _extreme(rows: Rows) -> None:
-    """Make every raw score one product that is exact in f32, and no power of two, as far apart as the type has them."""
-    high, low = (63, 38) if rows.request.dtype == "bf16" else (15, 8)
-    rows.query[:] = 0.0
-    rows.query[..., 0] = 2.0**high
-    rows.query[:, 1::2, :, 0] = -(2.0**high)
-    rows.keys[..., 0] = 2.0**low
-    rows.keys[1::2, :, :, 0] = 2.0**high
-    rows.keys[1::2, ::2, :, 0] = 2.0 ** (high - 1)
-    rows.query[..., 0] *= 21.0 / 16.0
-    rows.keys[..., 0] *= 53.0 / 32.0
-
-
-def _constant(rows: Rows) -> None:
-    rows.keys[:] = rows.keys[:, :1]
-
-
-def _one_sign(rows: Rows) -> None:
-    """Make scores one product each, weights of a query within two powers of 2, and values of one sign a column.
-
-    Roundings are of every kind, so right ones cancel and wrong ones add up.
-    """
-    generator = np.random.default_rng(rows.query.shape[1])
-    rows.query[:] = 0.0
-    rows.query[..., 0] = generator.uniform(0.25, 2.0, rows.query.shape[:3])
-    step = min(np.log(2.0) / rows.request.scale, 2.0**14)
-    place = generator.uniform(0.0, 1.0, rows.keys.shape[:3])
-    rows.keys[:] = 0.0
-    rows.keys[..., 0] = step * place
-    rows.values[:] = (1.0 + 3.0 * place[..., None]) * generator.uniform(0.0, 0.25, rows.values.shape)

@@ -7,8 +7,9 @@ from typing import Any, Literal, cast
 
 import attrs
 
+from kinfolk.contents import ContentCheck, Lengths, Offsets, PageIds
 from kinfolk.expr import Expr, from_data
-from kinfolk.plan import CONTIGUOUS, Argument, Axis, Binding, ContentCheck, FloatField, Launch, Offsets, PageIds, Plan
+from kinfolk.plan import CONTIGUOUS, Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk.remark import Remark
 from kinfolk.request import Request
 from kinfolk.spec import Spec
@@ -115,7 +116,7 @@ def _axis(data: Mapping[str, Any]) -> Axis:
 
 
 def _content(data: Mapping[str, Any]) -> ContentCheck:
-    kind = {"Offsets": Offsets, "PageIds": PageIds}[data["check"]]
+    kind = {"Offsets": Offsets, "Lengths": Lengths, "PageIds": PageIds}[data["check"]]
     members: dict[str, Any] = {
         name: from_data(cast("object", value)) if isinstance(value, list) else value for name, value in data.items()
     }

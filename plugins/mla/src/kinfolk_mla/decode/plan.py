@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from kinfolk.contents import Offsets, PageIds
 from kinfolk.expr import Expr, Scope, all_of, ceil_div, const, eq, field, select, stride
 from kinfolk.matrix import atom_fact
-from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Offsets, PageIds, Plan
+from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk_mla.cache import cache_types
 from kinfolk_mla.combine.plan import combine_spec
 from kinfolk_mla.decode.limits import DTYPE, LATENT_WIDTH, PAGE_SIZE, PAGE_SIZES, ROPE_WIDTH, SMALL_PAGES
