@@ -139,7 +139,8 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
     """Return small requests in whose scenarios mutants are run: few keys, in one segment and in several that begin
     within a page, as many as fill the rings of tiles, as many segments as a wave has lanes, and more; rows of several
     queries that are more than a workgroup's and leave waves without any, or one row; a workgroup whose last row ends a
-    token, or begins one; queries that see all keys; a cache of 8 bits, in pages smaller than a tile.
+    token, or begins one; queries that see all keys; pages of one tile and of several; a cache of 8 bits, in pages
+    smaller than a tile.
     """
     from kinfolk_mla.request import MODEL, MlaRequest
 
@@ -189,11 +190,13 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
         request("mla.pipelined", 127, 80, 2, max_seqlen_q=2),
         request("mla.pipelined", 32, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.pipelined", 32, 208, 2, max_seqlen_q=6),
+        request("mla.pipelined", 32, 208, 2, num_seg=2, page_size=128),
         request("mla.grouped", 64, 80, 2),
         request("mla.grouped", 33, 80, 2, num_seg=2, max_seqlen_q=3, page_size=128, k_scale=0.25),
         request("mla.grouped", 21, 80, 2, max_seqlen_q=6),
         request("mla.grouped", 16, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.grouped", 16, 208, 2, max_seqlen_q=6),
+        request("mla.grouped", 16, 80, 2, num_seg=2, page_size=32),
     )
 
 

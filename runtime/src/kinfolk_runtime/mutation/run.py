@@ -21,6 +21,7 @@ from kinfolk.testing.mutation import OPERATORS, Mutant, MutantClass, Operator, m
 from kinfolk.testing.mutation.carried import still_as_started
 from kinfolk.testing.mutation.exchanges import same_lanes_meet
 from kinfolk.testing.mutation.exhaustive import same_for_all
+from kinfolk.testing.mutation.guarded import same_where_used
 from kinfolk.testing.mutation.rounds import as_many_rounds
 from kinfolk.testing.mutation.same_sums import same_sum
 from kinfolk.testing.mutation.spread import dies_out
@@ -308,6 +309,7 @@ class _Run:
         shown = still_as_started(mutant) or same_lanes_meet(mutant) or as_many_rounds(mutant, subject.values)
         shown = shown or same_sum(mutant, subject.values) or same_for_all(mutant, subject.values)
         shown = shown or dies_out(mutant, subject.values, subject.below)
+        shown = shown or same_where_used(mutant, subject.bench.composition.arch, subject.below)
         if shown:
             return attrs.evolve(outcome, status="equivalent", proof=shown)
         kill = subject.bench.analysed(subject.compiled.spec, kernel)

@@ -49,14 +49,14 @@ def same_for_all(mutant: Mutant, values: Values) -> str:
     """
     op = mutant.operation
     sets = values.seen.get(op)
-    if sets is None or not _is_of_integers(op):
+    if sets is None or not is_of_integers(op):
         return ""
     place = Place(op, (), {operand: operand for operand in op.operands})
     try:
         (result,) = mutant.change.edit(place)
     except (KeyError, ValueError, KinfolkError):  # it takes other values, or several
         return ""
-    if not all(_is_of_integers(each) for each in place.operations):
+    if not all(is_of_integers(each) for each in place.operations):
         return ""
     cases = _cases(op, place.operations, sets)
     if cases is None:
@@ -74,7 +74,7 @@ def same_for_all(mutant: Mutant, values: Values) -> str:
     return f"the same in all {count} cases of its operands" if bool(np.all(same | ~legal)) else ""
 
 
-def _is_of_integers(op: Operation) -> bool:
+def is_of_integers(op: Operation) -> bool:
     meaning = op.definition.meaning
     types = [value.type for value in (*op.operands, *op.results)]
     computes = isinstance(meaning, LaneFunction) and (meaning.form == "elementwise" or op.definition is vector.constant)
