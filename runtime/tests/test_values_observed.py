@@ -66,7 +66,8 @@ class RandomBody:
 
     def condition(self, known: list):
         predicate = self.chance.choice(PREDICATES)
-        made = arithmetic.icmp(self.value(known), self.value(known), predicate=predicate)
+        self.compared = (self.value(known), self.value(known))
+        made = arithmetic.icmp(*self.compared, predicate=predicate)
         if self.chance.random() < 0.3:
             return self.chance.choice((arithmetic.and_, arithmetic.or_))(made, self.condition(known))
         return lanes.any_lane(made) if self.chance.random() < 0.2 else made
@@ -75,10 +76,13 @@ class RandomBody:
         return [arithmetic.select(self.condition(known), self.value(known), self.value(known))]
 
     def branch(self, known: list, depth: int) -> list:
-        def side() -> list:
-            return [self.value(self.grown(known, depth)) for _ in range(2)]
+        condition, compared = self.condition(known), self.compared
 
-        return list(control.if_else(self.condition(known), side, side))
+        def side() -> list:
+            apart = arithmetic.sub(*compared, nsw=True)
+            return [self.value(self.grown([*known, apart], depth)) for _ in range(2)]
+
+        return list(control.if_else(condition, side, side))
 
     def loop(self, known: list, depth: int) -> list:
         upper = arithmetic.smin(lanes.first_lane(self.value(known)), constant(self.chance.choice((0, 1, 5, 12)), I32))

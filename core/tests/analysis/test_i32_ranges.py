@@ -137,6 +137,14 @@ CHECKED = {
         lambda v, n: arithmetic.select(v < n, v, n) * 4,
         lambda v, n: arithmetic.select((v < n) & (v >= 0), v, n) * 4,
     ),
+    "as far from what it is below": (
+        lambda v, n: control.if_else((v <= n) & (v >= 0), lambda: (-(2**31) + (n - v) - 1,), lambda: (n,))[0],
+        lambda v, n: control.if_else((v < n) & (v >= 0), lambda: (-(2**31) + (n - v) - 1,), lambda: (n,))[0],
+    ),
+    "as far from what it is not above": (
+        lambda v, n: control.if_else((v > n) | (v < 0), lambda: (-(2**31) + (n - v) - 1,), lambda: (n,))[0],
+        lambda v, n: control.if_else((v > n) | (v < 0), lambda: (n,), lambda: (-(2**31) + (n - v),))[0],
+    ),
 }
 
 

@@ -9,6 +9,7 @@ from kinfolk.analysis.strided import FOREVER, Strided, added, common, met, negat
 from kinfolk.ir.value import Operation, Value
 
 _SWAPPED: Final = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+_APART: Final = {"lt": 1, "gt": 1, "le": 0, "ge": 0}
 
 
 class Sets(Protocol):
@@ -21,6 +22,13 @@ def assumed(condition: Value, holds: bool, sets: Sets) -> dict[Value, Strided] |
     """Return narrower sets of some values where a condition (i1) holds, or where it does not; None where it cannot."""
     narrowing = _Narrowing(sets)
     return narrowing.found if narrowing.condition(condition, holds) else None
+
+
+def apart(condition: Value, holds: bool, sets: Sets) -> dict[tuple[Value, Value], int]:
+    """Return by how much at least one value exceeds another where a condition holds, or where it does not: 0 or 1."""
+    narrowing = _Narrowing(sets)
+    narrowing.condition(condition, holds)
+    return narrowing.apart
 
 
 def in_loop(lower: Value, upper: Value, sets: Sets) -> dict[Value, Strided]:
@@ -36,6 +44,7 @@ class _Narrowing:
     def __init__(self, sets: Sets) -> None:
         self._sets = sets
         self.found: dict[Value, Strided] = {}
+        self.apart: dict[tuple[Value, Value], int] = {}
 
     def condition(self, condition: Value, holds: bool) -> bool:
         known = self._sets[condition].single
@@ -81,6 +90,8 @@ class _Narrowing:
             if order in ("gt", "ge") and self._set(a).low >= 0:
                 return self._narrow(b, met(self._set(b), 0, self._set(a).high - (order == "gt")))
             return True
+        if order in _APART:
+            self.apart[(b, a) if order in ("lt", "le") else (a, b)] = _APART[order]
         return self._ordered(order, a, b) and self._ordered(_SWAPPED[order], b, a)
 
     def _ordered(self, order: str, a: Value, b: Value) -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from math import gcd
 from typing import TYPE_CHECKING, Final
 
-from kinfolk.analysis.conditions import assumed, in_loop
+from kinfolk.analysis.conditions import apart, assumed, in_loop
 from kinfolk.analysis.growth import grown
 from kinfolk.analysis.strided import (
     ANY_ADDRESS,
@@ -65,6 +65,7 @@ class Values:
         self._kernel, self._arch, self._wave, self._only = kernel, arch, wave, only
         self._given = given or {}
         self._sets: dict[Value, Strided] = {}
+        self._apart: dict[tuple[Value, Value], int] = {}
         self._followed: dict[Region, list[Operation]] = {}
         for parameter, value in zip(kernel.parameters, kernel.body.arguments, strict=True):
             if isinstance(parameter.type, PointerType):
@@ -107,7 +108,8 @@ class Values:
             case LaneFunction() if not op.operands and op.name != "core.constant":
                 return self._place(op, element_type(result.type).bits)
             case LaneFunction():
-                return computed(op, sets)
+                found = computed(op, sets)
+                return self._difference(op, found) if op.name == "core.sub" and op.attributes["nsw"] else found
             case Control(kind="uniform") | ScheduleMarker() if sets:
                 return sets[0]
             case LanePermutation() if sets:
@@ -121,6 +123,11 @@ class Values:
                 return Strided(-FOREVER, FOREVER, ALLOCATION_ALIGNMENT, 0)
             case _:
                 return any_of(result.type)
+
+    def _difference(self, op: Operation, found: Strided) -> Strided:
+        """Return the set of a difference where a branch around it has compared the two numbers."""
+        least = self._apart.get((op.operands[0], op.operands[1]))
+        return found if least is None else met(found, least, found.high) or found
 
     def _place(self, op: Operation, bits: int) -> Strided:
         """Return what an op without operands may say: which lane, wave or workgroup it is."""
@@ -175,8 +182,11 @@ class Values:
         for region, holds in zip(op.regions, (True, False), strict=True):
             narrowed = assumed(op.operands[0], holds, self)
             if narrowed is not None:
+                around = self._apart
+                self._apart = {**around, **apart(op.operands[0], holds, self)}
                 with self._narrowed(narrowed):
                     self._region(region)
+                    self._apart = around
                     found.append([self[value] for value in region.operations[-1].operands])
         for index, result in enumerate(op.results):
             if found and is_followed(result.type):
