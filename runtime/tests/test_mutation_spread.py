@@ -84,6 +84,36 @@ def test_a_base_is_no_matter_where_its_view_is_empty(reference64, declare, bound
     assert shown["select_arms", "select", "its arms have changed places"][0] is False
 
 
+def carried_page(together):
+    """A checked page id and how many rows it has are handed on to the next round, `together` or the rows a round late;
+    the first has none then.
+    """
+
+    def body(x, n, y):
+        def checked(number):
+            page = lanes.uniform(memory.load(memory.offset(n, number)))
+            inside = arithmetic.icmp(page, constant(4, I32), predicate="ult")
+            rows = lanes.uniform(arithmetic.select(inside, constant(ROWS, I32), constant(0, I32)))
+            return arithmetic.select(inside, page, constant(0, I32)), rows
+
+        def step(number, now):
+            page, rows, late = now
+            first = memory.offset(x, convert.sext(page, to=I64) * ROWS)
+            read = memory.view_load(memory.bound(first, rows if together else late), lanes.lane_id())
+            memory.store(memory.offset(y, lanes.thread_id()), read)
+            return [*checked(number), rows]
+
+        control.for_range(1, 4, 1, [*checked(constant(0, I32)), constant(0, I32)], step)
+
+    return body
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_base_is_no_matter_where_the_loop_carries_its_view_s_emptiness_beside_it(reference64, declare, together):
+    shown = proofs(reference64, declare, carried_page(together))["dropped_select", "select", "always a"]
+    assert shown == [False, True, False, together]  # of the rows and of the page, before the loop and in it
+
+
 def carried(x, n, y):
     """What a loop carries is looked into wherever it goes."""
     start = arithmetic.smin(memory.load(n), ROWS)

@@ -22,6 +22,7 @@ from kinfolk.testing.mutation.carried import still_as_started
 from kinfolk.testing.mutation.exchanges import same_lanes_meet
 from kinfolk.testing.mutation.exhaustive import same_for_all
 from kinfolk.testing.mutation.guarded import same_where_used
+from kinfolk.testing.mutation.rims import none_between
 from kinfolk.testing.mutation.rounds import as_many_rounds
 from kinfolk.testing.mutation.same_sums import same_sum
 from kinfolk.testing.mutation.spread import dies_out
@@ -310,6 +311,7 @@ class _Run:
         shown = shown or same_sum(mutant, subject.values) or same_for_all(mutant, subject.values)
         shown = shown or dies_out(mutant, subject.values, subject.below)
         shown = shown or same_where_used(mutant, subject.bench.composition.arch, subject.below)
+        shown = shown or none_between(mutant, subject.values, subject.below)
         if shown:
             return attrs.evolve(outcome, status="equivalent", proof=shown)
         kill = subject.bench.analysed(subject.compiled.spec, kernel)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from kinfolk.analysis.strided import Strided, added, joined, negated, number, signed, strided, wrapped
 from kinfolk.analysis.transfer import MAY_WRAP, exact
-from kinfolk.analysis.values import Values
+from kinfolk.analysis.values import Values, computed
 from kinfolk.errors import KinfolkError
 from kinfolk.ir.meaning import Control, LaneFunction, MemoryAccess, ScheduleMarker
 from kinfolk.ir.ops import CORE_OPS, arithmetic, convert, vector
@@ -55,14 +55,17 @@ _FOLLOWED: Final = (
 
 
 class Pair(NamedTuple):
-    """What a value is without the change and with it; `unless` is a condition under which it is the same."""
+    """What a value is without the change and with it; `unless` is a condition under which it is the same, `zero` are
+    values that are 0 where it is not.
+    """
 
     before: Strided
     after: Strided
     unless: Value | None = None
+    zero: frozenset[Value] = frozenset()
 
 
-class _Differs(Exception):
+class Differs(Exception):
     """Something may come of the difference."""
 
 
@@ -74,7 +77,7 @@ def dies_out(mutant: Mutant, values: Values, below: Mapping[Value, Value] | None
     try:
         spread = _Spread(mutant, values, below or {})
         spread.follow()
-    except (_Differs, KinfolkError, KeyError, ValueError):
+    except (Differs, KinfolkError, KeyError, ValueError):
         return ""
     return f"no difference in what {len(spread.pairs)} values are used for"
 
@@ -101,16 +104,16 @@ class _Spread:
         op = mutant.operation
         sets = self._values.seen.get(op)
         if sets is None:
-            raise _Differs
+            raise Differs
         place = Place(op, (), {operand: operand for operand in op.operands})
         results = mutant.change.edit(place)
         if op.regions or not mutant.change.in_code or len(results) != 1 or len(op.results) != 1:
-            raise _Differs
+            raise Differs
         (result,) = op.results
         if isinstance(op.definition.meaning, MemoryAccess) and isinstance(result.type, ViewType):
             *others, last = place.operations
             if last.definition is not op.definition or last.operands[0] is not op.operands[0]:
-                raise _Differs
+                raise Differs
             after = self._chain(op, sets, others)
             self._differ(result, [Pair(sets[1], after[last.operands[1]])])
         elif _computes(op) and all(_computes(each) for each in place.operations):
@@ -124,7 +127,7 @@ class _Spread:
                 if not self._same(op, place.operations, results[0], piece):
                     self._differ(result, [Pair(before, after)])
         else:
-            raise _Differs
+            raise Differs
 
     def _chain(self, op: Operation, sets: Sequence[Strided], ops: Sequence[Operation]) -> dict[Value, Strided]:
         known = dict(zip(op.operands, sets, strict=True))
@@ -165,7 +168,7 @@ class _Spread:
         if found == known:
             return
         if len(found) > MOST_PAIRS:
-            raise _Differs
+            raise Differs
         self.pairs[value] = found
         self._open += self._users.get(value, ())
 
@@ -175,7 +178,7 @@ class _Spread:
             if not self._open:
                 return
             self._use(self._open.pop())
-        raise _Differs
+        raise Differs
 
     def _use(self, op: Operation) -> None:
         meaning = op.definition.meaning
@@ -183,9 +186,9 @@ class _Spread:
             self._handed_on(op)
         elif isinstance(meaning, Control) and meaning.kind == "for":
             if any(operand in self.pairs for operand in op.operands[:3]):
-                raise _Differs
-            for operand, argument, result in zip(op.operands[3:], op.regions[0].arguments[1:], op.results, strict=True):
-                self._copied(operand, argument, result)
+                raise Differs
+            self._copied(op.operands[3:], op.regions[0].arguments[1:])
+            self._copied(op.operands[3:], op.results)
         elif isinstance(meaning, ScheduleMarker) or (isinstance(meaning, Control) and meaning.kind == "uniform"):
             for operand, result in zip(op.operands, op.results, strict=True):
                 self._differ(result, list(self.pairs.get(operand, ())))
@@ -194,23 +197,26 @@ class _Spread:
         elif _computes(op):
             self._computed(op)
         else:
-            raise _Differs
+            raise Differs
 
     def _handed_on(self, op: Operation) -> None:
         home = self._homes[op]
         assert home is not None
         arguments = home.regions[0].arguments[1:] if home.definition.name == "core.for" else ()
-        for number_, operand in enumerate(op.operands):
-            self._copied(operand, home.results[number_], *arguments[number_ : number_ + 1])
+        self._copied(op.operands, home.results)
+        self._copied(op.operands[: len(arguments)], arguments)
 
-    def _copied(self, value: Value, *others: Value) -> None:
-        for other in others:
-            self._differ(other, [pair._replace(unless=None) for pair in self.pairs.get(value, ())])
+    def _copied(self, values: Sequence[Value], others: Sequence[Value]) -> None:
+        """Give what values become in a branch or round of a loop the values' pairs."""
+        for value, other in zip(values, others, strict=True):
+            for pair in self.pairs.get(value, ()):
+                zero = [to for of, to in zip(values, others, strict=True) if self._is_zero(of, pair)]
+                self._differ(other, [pair._replace(unless=None, zero=frozenset(zero))])
 
     def _computed(self, op: Operation) -> None:
         sets = self._values.seen.get(op)
         if sets is None:
-            raise _Differs
+            raise Differs
         changed = {operand: place for place, operand in enumerate(op.operands) if operand in self.pairs}
         if op.definition is arithmetic.select and op.operands[0] not in self.pairs:
             for operand in changed:
@@ -218,9 +224,9 @@ class _Spread:
             return
         for operand, place in changed.items():
             if len(changed) > 1 or sum(each is operand for each in op.operands) > 1:
-                raise _Differs
+                raise Differs
             found = [
-                Pair(before, after, pair.unless)
+                Pair(before, after, pair.unless, pair.zero)
                 for pair in self.pairs[operand]
                 for before, after in _results(op, sets, place, pair)
             ]
@@ -229,15 +235,16 @@ class _Spread:
     def _accessed(self, op: Operation, meaning: MemoryAccess) -> None:
         if meaning.action == "offset" and op.operands[0] not in self.pairs:
             whole = self._values[op.results[0]]
-            self._differ(op.results[0], [Pair(whole, whole, pair.unless) for pair in self.pairs[op.operands[1]]])
+            pairs = [pair._replace(before=whole, after=whole) for pair in self.pairs[op.operands[1]]]
+            self._differ(op.results[0], pairs)
             return
         if meaning.action == "bound":
             base, count = op.operands
             if op.results[0] not in self._users:
                 return
             if base in self.pairs:
-                if count in self.pairs or not all(self._is_zero_unless(count, p.unless) for p in self.pairs[base]):
-                    raise _Differs
+                if count in self.pairs or not all(self._is_zero(count, pair) for pair in self.pairs[base]):
+                    raise Differs
                 return
             self._differ(op.results[0], list(self.pairs[count]))
             return
@@ -248,19 +255,19 @@ class _Spread:
         ]:
             self._inside(op, view)
             return
-        raise _Differs
+        raise Differs
 
     def _inside(self, op: Operation, view: Value) -> None:
         """Hold an access against the least bound that its view may have."""
         sets = self._values.seen.get(op)
         if sets is None:
-            raise _Differs
-        offset, count = _accessed_elements(op)
+            raise Differs
+        offset, count = accessed_elements(op)
         index = sets[1]
         least = min(min(pair.before.low, pair.after.low) for pair in self.pairs[view])
         within = index.high + offset + count <= least or self._within(view, op.operands[1], offset + count)
         if index.low + offset < 0 or not within:
-            raise _Differs
+            raise Differs
 
     def _within(self, view: Value, index: Value, more: int) -> bool:
         """Whether an index and so much more is inside a view by what both are made of, whatever that is."""
@@ -280,25 +287,28 @@ class _Spread:
             for number in numbers
         )
 
-    def _is_zero_unless(self, value: Value, condition: Value | None) -> bool:
-        """Whether a number is 0 where a condition does not hold."""
-        return self._unless(value, condition) == number(0)
+    def _is_zero(self, value: Value, pair: Pair) -> bool:
+        """Whether a number is 0 wherever one that a pair is of differs."""
+        known = pair.unless is not None or pair.zero
+        return bool(known) and _is_integer(value) and self._where_different(value, pair) == number(0)
 
-    def _unless(self, value: Value, condition: Value | None, steps: int = 8) -> Strided:
-        """Return what a number may be where a condition does not hold."""
+    def _where_different(self, value: Value, pair: Pair, steps: int = 8) -> Strided:
+        """Return what a number may be where one that a pair is of differs."""
         made, known = value.defining_op, self._values[value]
-        if condition is None or made is None or steps == 0 or known.single is not None:
+        if value in pair.zero:
+            return number(0)
+        if made is None or steps == 0 or known.single is not None:
             return known
-        if made.definition is arithmetic.select and made.operands[0] is condition:
-            return self._unless(made.operands[2], condition, steps - 1)
+        if made.definition is arithmetic.select and made.operands[0] is pair.unless:
+            return self._where_different(made.operands[2], pair, steps - 1)
         if made.name == "core.uniform":
-            return self._unless(made.operands[0], condition, steps - 1)
+            return self._where_different(made.operands[0], pair, steps - 1)
         if not _computes(made):
             return known
-        return _result(made, [self._unless(each, condition, steps - 1) for each in made.operands])
+        return computed(made, [self._where_different(each, pair, steps - 1) for each in made.operands])
 
 
-def _accessed_elements(op: Operation) -> tuple[int, int]:
+def accessed_elements(op: Operation) -> tuple[int, int]:
     """Return how far behind its index an access of a view begins, and how many elements it is of."""
     meaning = op.definition.meaning
     if isinstance(meaning, MemoryAccess) and meaning.action == "stage":  # its offset is one in workgroup memory
@@ -307,17 +317,20 @@ def _accessed_elements(op: Operation) -> tuple[int, int]:
         data = (op.results or op.operands[-1:])[0].type
         offset, count = op.attributes.get("offset", 0), data.count if isinstance(data, VectorType) else 1
     else:
-        raise _Differs
+        raise Differs
     if not isinstance(offset, int) or not isinstance(count, int):
-        raise _Differs
+        raise Differs
     return offset, count
+
+
+def _is_integer(value: Value) -> bool:
+    return isinstance(value.type, ScalarType) and value.type.kind == "int"
 
 
 def _computes(op: Operation) -> bool:
     """Whether an op makes an integer out of integers, lane by lane."""
     meaning = op.definition.meaning
-    types = [value.type for value in (*op.operands, *op.results)]
-    of_integers = all(isinstance(type_, ScalarType) and type_.kind == "int" for type_ in types)
+    of_integers = all(_is_integer(value) for value in (*op.operands, *op.results))
     lanes = isinstance(meaning, LaneFunction) and (meaning.form == "elementwise" or op.definition is vector.constant)
     return lanes and of_integers and len(op.results) == 1
 
@@ -343,7 +356,7 @@ def _result(op: Operation, sets: Sequence[Strided]) -> Strided:
     if whole.low <= found.low and found.high <= whole.high:
         return found
     if op.attributes.get("nsw"):
-        raise _Differs
+        raise Differs
     return wrapped(found, type_.bits)
 
 
