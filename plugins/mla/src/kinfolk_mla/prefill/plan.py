@@ -127,7 +127,9 @@ def prefill_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
     yield gathered_prefill_spec(schedule_for(arch))
 
 
-_HEAD_BYTES: Final = field("num_seqs") * field("max_seqlen_k") * (2 * HEAD_WIDTH * 2)
+HEAD_BYTES: Final = 2 * HEAD_WIDTH * 2
+"""Bytes of a head's key and value in the workspace."""
+_ALL_KEYS: Final = field("num_seqs") * field("max_seqlen_k")
 
 
 def _group_count() -> Expr:
@@ -135,7 +137,7 @@ def _group_count() -> Expr:
     *fewer, last = GROUPS
     found: Expr = const(last)
     for count in reversed(fewer):
-        found = select(ceil_div(field("num_heads"), count) * _HEAD_BYTES <= WORKSPACE_BYTES, count, found)
+        found = select(ceil_div(field("num_heads"), count) * (_ALL_KEYS * HEAD_BYTES) <= WORKSPACE_BYTES, count, found)
     return found
 
 

@@ -21,6 +21,7 @@ from kinfolk_mla.addresses import address_scenarios
 from kinfolk_mla.cache import powers
 from kinfolk_mla.decode.candidate import DECODE
 from kinfolk_mla.decode.plan import has_idle_waves
+from kinfolk_mla.prefill.plan import GROUP_COUNT, HEAD_BYTES, WORKSPACE_BYTES
 from kinfolk_mla.request import MODEL, MlaRequest
 from kinfolk_mla.scenarios import Spoil, misnamed, paged
 from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec
@@ -78,7 +79,7 @@ def prefill_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
     if request.absorbed_query:
         return ()
     ragged = ((0, 20), (MANY, 33), (1, 32), (5, 0), (30, 17), (33, 65), (20, 290))
-    named = ((MANY, LONG), (17, 80))
+    named = ((MANY, LONG - 9), (17, 80))  # the last page of the first has one row of a part
     return (
         _scenario(request, "whole", _about_whole(request), ((MANY, MANY),), heads=whole_heads(request)),
         _scenario(request, "ragged", "prefixes, one query, none, no keys, fewer keys than queries", ragged),
@@ -96,14 +97,29 @@ def prefill_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
         _scenario(
             request,
             "strange_offsets",
-            "offsets of keys that fall, and queries that are rows past the last",
-            ((MANY, 30), (1, 20), (2, 10)),
+            "offsets of keys that fall, and queries that are rows before the first and past the last",
+            ((1, 20), (MANY, 30), (1, 20), (2, 10)),
             change_inputs=_fall,
-            last_is_stray=True,
+            stray=True,
             heads=max(2, few_heads(request)),
         ),
+        *_in_groups(request),
         *_at_the_limits_of_addresses(request),
     )
+
+
+def _in_groups(request: MlaRequest) -> tuple[Scenario, ...]:
+    """Return a scenario in which two groups of heads have the workspace in turn, most of which sequences without keys
+    take up; none where the heads of the request have it at once, or sequences are too short.
+    """
+    length, heads = min(70, request.max_seqlen_k), min(3, request.num_heads)
+    at_once = is_over_latent_rows(request.candidate) or GROUP_COUNT.evaluate(Scope(request=request)) == 1
+    if at_once or length < 32 or heads < 2:
+        return ()
+    sequences = WORKSPACE_BYTES // (heads * HEAD_BYTES * length) + 1
+    wanted = ((MANY, length), *((0, 0),) * (sequences - 2), (1, length))
+    about = "heads in two groups, page ids as of `bad_pages`"
+    return (_scenario(request, "groups", about, wanted, spoil=misnamed, heads=heads),)
 
 
 def whole_heads(request: MlaRequest) -> int:
@@ -144,8 +160,9 @@ def _idle_waves(request: MlaRequest, heads: int) -> tuple[bool, ...]:
 def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
     """Return small requests for each candidate, in whose scenarios mutants are run: more queries than a workgroup has,
     after as many keys as a tile; few after many, in pages that are one part of a tile; some that see all keys; in
-    pages smaller than that, more than a tile's keys, of sequences that end where one word of keys does; and, over
-    latent rows, tokens of which a wave's first may be the one past the last, and more than a workgroup has.
+    pages smaller than that, more than a tile's keys, of sequences that end where one word of keys does; of both, so
+    many sequences that heads are in groups; and, over latent rows, tokens of which a wave's first may be the one past
+    the last, and more than a workgroup has.
     """
     expanded = MlaRequest(
         **MODEL,
@@ -169,8 +186,17 @@ def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
     return (
         expanded,
         attrs.evolve(few, page_size=16, num_pages=48, k_scale=0.25),
-        attrs.evolve(short, causal=False),
-        attrs.evolve(expanded, total_q=157, max_seqlen_q=140, max_seqlen_k=320, page_size=4, num_pages=192),
+        attrs.evolve(short, num_heads=3, num_seqs=1000, causal=False),
+        attrs.evolve(
+            few,
+            num_heads=3,
+            num_seqs=200,
+            total_q=157,
+            max_seqlen_q=140,
+            max_seqlen_k=320,
+            page_size=4,
+            num_pages=192,
+        ),
         *(attrs.evolve(latent, candidate=each.name) for each in ABSORBED),
         attrs.evolve(latent, total_q=150, max_seqlen_q=133, candidate=ABSORBED[0].name),
     )
@@ -184,13 +210,13 @@ def _scenario(
     change: Change | None = None,
     spoil: Spoil | None = None,
     change_inputs: Callable[[dict[str, Array]], None] | None = None,
-    last_is_stray: bool = False,
+    stray: bool = False,
     heads: int | None = None,
 ) -> Scenario:
     """Return a scenario of sequences of `wanted` (queries, keys), as far as the request allows, of few heads, or up to
     `heads`.
 
-    Where `last_is_stray`, the rows of the last one's queries do not exist.
+    Where `stray`, the rows of the first one's and the last one's queries do not exist.
     """
     tokens = [min(count, request.max_seqlen_q) for count, _ in wanted]
     lengths = [min(length, request.max_seqlen_k) for _, length in wanted]
@@ -199,7 +225,7 @@ def _scenario(
         request,
         num_heads=few_heads(request) if heads is None else min(heads, request.num_heads),
         num_seqs=len(wanted),
-        total_q=sum(tokens[:-1] if last_is_stray else tokens),
+        total_q=sum(tokens[1:-1] if stray else tokens),
         max_seqlen_k=max(lengths),
         num_pages=max(pages, min(request.num_pages, 2 * pages)),
     )
@@ -320,6 +346,7 @@ def _one_sign(rows: Rows) -> None:
 
 
 def _fall(inputs: dict[str, Array]) -> None:
-    """Give the first sequence offsets that fall by more than 32 bits hold."""
-    lengths = np.diff(inputs["cu_seqlens_k"])[1:]
-    inputs["cu_seqlens_k"] = np.array([2**31 - 1, *(np.cumsum([0, *lengths]) - 5)], np.int32)
+    """Let the first sequence begin a row early, and give the second offsets that fall by more than 32 bits hold."""
+    inputs["cu_seqlens_q"] = inputs["cu_seqlens_q"] - np.int32(1)
+    first, _, *lengths = np.diff(inputs["cu_seqlens_k"])
+    inputs["cu_seqlens_k"] = np.array([2**31 - 1 - first, 2**31 - 1, *(np.cumsum([0, *lengths]) - 5)], np.int32)
