@@ -7,7 +7,7 @@ EDITABLE := -e 'core[cli]' $(foreach part,$(PARTS),-e $(part)) -e .
 PROJECT_FILES := pyproject.toml $(wildcard core/pyproject.toml) $(foreach part,$(PARTS),$(part)pyproject.toml)
 INSTALLED := .venv/.installed
 
-.PHONY: .venv venv llvm20 demo test unit compile simulate bench sweep goldens bless docs lint ci clean
+.PHONY: .venv venv llvm20 demo test unit compile simulate bench torch sweep goldens bless docs lint ci clean
 .DEFAULT_GOAL := test
 
 venv .venv: $(INSTALLED)
@@ -38,6 +38,10 @@ unit compile simulate: $(INSTALLED) llvm20
 
 bench: $(INSTALLED)
 	$(BIN)/python -m pytest tests/bench -p no:xdist -o 'python_files=bench_*.py' --benchmark-only --benchmark-sort=name
+
+# The operators of torch, from wheels, in an environment that has torch for the CPU; no other target needs it.
+torch: $(INSTALLED)
+	$(BIN)/python .ci/torch_stage.py
 
 # Every spec of every family and arch, not only those that CI compiles, every shape of models, those that take long too,
 # every class of mutants, and what Triton makes of its kernels now (which installs Triton beside the caches).

@@ -21,6 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Distributions that nobody installs: tests of `kinfolk new` write a copy of each, and run every test file of the copy.
 TEMPLATES = "core/src/kinfolk/templates/"
+# Tests of what has an environment of its own: a stage runs them there (`.ci/torch_stage.py`), and gates them itself.
+ELSEWHERE = "interop/torch/"
 OUT = ROOT / ".ci" / "out" / "lanes"
 # What one lane has compiled the next ones find: most compile the same kernels. It begins empty.
 CACHE = ROOT / ".ci" / "out" / "cache-of-lanes"
@@ -136,7 +138,7 @@ def test_files(root: Path, names: Iterable[str]) -> list[str]:
         path = Path(name)
         is_named = path.name.startswith(("test_", "bench_")) or path.stem.endswith("_test")
         is_test = is_named or ("tests" in path.parts and holds_tests(root / path))
-        if path.suffix == ".py" and is_test and not name.startswith(TEMPLATES):
+        if path.suffix == ".py" and is_test and not name.startswith((TEMPLATES, ELSEWHERE)):
             found.append(path.as_posix())
     return found
 

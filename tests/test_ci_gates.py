@@ -191,6 +191,8 @@ def test_a_file_that_no_lane_collects_is_found(lanes, tmp_path: Path):
         "core/tests/oracle.py": "def expected(): pass\n",
         "core/src/kinfolk/testing.py": "def test_name(): pass\n",
         "tests/bench/bench_x.py": "def test_x(benchmark): pass\n",
+        "interop/torch/test_elsewhere.py": "def test_it(): pass\n",
+        "interop/other/test_nowhere.py": "def test_it(): pass\n",
     }
     for name, text in names.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -201,6 +203,7 @@ def test_a_file_that_no_lane_collects_is_found(lanes, tmp_path: Path):
         "tests/test_unseen.py",
         "core/tests/hidden.py",
         "tests/bench/bench_x.py",
+        "interop/other/test_nowhere.py",
     ]
 
 
@@ -227,7 +230,7 @@ def result(stages, name, status=0, seconds=1.0):
         ((0, 0), {"failed": 0, "passed": 3, "skipped": 0}, 10.0, True),
         ((0, 1), {"failed": 0, "passed": 3, "skipped": 0}, 10.0, False),
         ((0, 0), {"failed": 0, "passed": 0, "skipped": 0}, 10.0, False),
-        ((0, 0), {"failed": 0, "passed": 3, "skipped": 0}, 25 * 60 + 1.0, False),
+        ((0, 0), {"failed": 0, "passed": 3, "skipped": 0}, 27.5 * 60 + 1.0, False),
     ],
     ids=["all-well", "a-stage-failed", "no-test-ran", "over-the-total"],
 )

@@ -41,7 +41,8 @@ def check_tensor(binding: Binding, held: Tensor, scope: Scope) -> None:
         if held.value.size and held.shape[axis] > 1 and found != wanted:
             raise BindError(
                 f"{name}: the stride of axis {axis} is {found} elements, {wanted} is needed; "
-                f"its strides are {tuple(steps)}. Pass a copy in that layout (numpy.ascontiguousarray)."
+                f"its strides are {tuple(steps)}. Pass a copy in that layout (numpy.ascontiguousarray, or "
+                f"`.contiguous()` of a tensor)."
             )
     if held.value.size and held.address % binding.alignment:
         raise BindError(

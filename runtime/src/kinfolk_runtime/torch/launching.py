@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kinfolk.errors import BindError
 from kinfolk.flavor import DEFAULT_FLAVOR
@@ -14,6 +14,9 @@ from kinfolk.request import Request
 from kinfolk_runtime.executor import Executor
 from kinfolk_runtime.runner import Runner
 from kinfolk_runtime.torch.library import ELEMENTS, dtype_of, torch
+
+if TYPE_CHECKING:
+    from kinfolk.plan import Plan
 
 
 def device_of(tensors: Mapping[str, Any]) -> Any:
@@ -40,11 +43,11 @@ def runner_on(family: str, arch: str | None, flavor: str | None, device: Any) ->
     Raises BindError where no arch is named for the simulator, or none that is installed is the device's.
     """
     index = None if device.type == "cpu" else torch.cuda.current_device() if device.index is None else device.index
-    return _runner(family, arch, flavor or DEFAULT_FLAVOR, index)
+    return runner_for(family, arch, flavor or DEFAULT_FLAVOR, index)
 
 
 @functools.cache
-def _runner(family: str, arch: str | None, flavor: str, index: int | None) -> Runner:
+def runner_for(family: str, arch: str | None, flavor: str, index: int | None) -> Runner:
     executor = None if index is None else hip_executor(index)
     return Runner(family, arch or _arch_on(executor), executor=executor, flavor=flavor)
 
@@ -71,34 +74,53 @@ def _arch_on(executor: Executor | None) -> str:
     raise BindError(f"the device is {executor.target}, the archs installed are {', '.join(archs)}. Install its arch.")
 
 
-def launch(runner: Runner, request: Request, tensors: Mapping[str, Any], device: Any, check: bool) -> list[Any]:
-    """Run a request on tensors, on torch's current stream where they lie on a device, and return the outputs, which
-    are new tensors there.
+def launch(
+    runner: Runner,
+    request: Request,
+    tensors: Mapping[str, Any],
+    device: Any,
+    check: bool,
+    out: Sequence[Any] | None = None,
+) -> list[Any]:
+    """Run a request on tensors, on torch's current stream where they lie on a device, and return the outputs: those of
+    `out`, in the order of the plan, or new tensors there.
 
     With `check` index tensors are looked into first and status words after; each waits for the device. Raises as a
     Runner does, and BindError for tensors that torch alone could read.
     """
     plan = runner.plan(request)
-    for binding in plan.bindings:
-        if binding.name in tensors:
-            _expect_readable(binding.name, tensors[binding.name], binding.dtype)
-    scope = plan.scope()
-    out = {
-        name: torch.empty(
-            [axis.extent.integer(scope) for axis in plan.binding(name).shape],
-            dtype=dtype_of(plan.binding(name).dtype),
-            device=device,
+    if out is None:
+        written = {name: _empty(plan, name, device) for name in plan.outputs}
+    elif len(out) != len(plan.outputs):
+        raise BindError(
+            f"out has {len(out)} tensors, the outputs are {', '.join(plan.outputs)}. Pass one for each, in that order."
         )
-        for name in plan.outputs
-    }
+    else:
+        written = dict(zip(plan.outputs, out, strict=True))
+    for binding in plan.bindings:
+        for passed in (tensors, written):
+            if binding.name in passed:
+                _expect_readable(binding.name, passed[binding.name], binding.dtype)
+    for name, tensor in written.items():
+        if tensor.requires_grad or tensor.device != device:
+            wrong = (
+                "needs a gradient, which kernels know nothing of" if tensor.requires_grad else "is on another device"
+            )
+            raise BindError(f"{name} is written, and {wrong}. Pass `torch.empty(..., device={str(device)!r})`.")
     given = {name: tensor.detach() for name, tensor in tensors.items()}
     stream = None if device.type == "cpu" else torch.cuda.current_stream(device)
-    runner(request, given, out=out, stream=stream, check=check)
-    return list(out.values())
+    runner(request, given, out=written, stream=stream, check=check)
+    return list(written.values())
+
+
+def _empty(plan: Plan, name: str, device: Any) -> Any:
+    binding, scope = plan.binding(name), plan.scope()
+    extents = [axis.extent.integer(scope) for axis in binding.shape]
+    return torch.empty(extents, dtype=dtype_of(binding.dtype), device=device)
 
 
 def _expect_readable(name: str, tensor: Any, element: str) -> None:
-    """Raise BindError, in torch's words, for a tensor of another dtype, or whose memory does not hold its values."""
+    """Raise BindError, in torch's words, for a tensor of another dtype, or that is not laid out in strides."""
     if ELEMENTS.get(tensor.dtype) != element:
         wanted = dtype_of(element)
         raise BindError(
@@ -106,5 +128,3 @@ def _expect_readable(name: str, tensor: Any, element: str) -> None:
         )
     if tensor.layout is not torch.strided:
         raise BindError(f"{name} is laid out as {tensor.layout}, in strides is needed. Pass `.to_dense()`.")
-    if tensor.is_neg():
-        raise BindError(f"{name} is negated when it is read, its memory is not. Pass `.resolve_neg()`.")

@@ -16,7 +16,7 @@ from kinfolk.plugins.loading import usable
 from kinfolk.record import fields_of
 from kinfolk_runtime.torch.launching import device_of, launch, runner_on
 from kinfolk_runtime.torch.library import dtype_of, element_of, torch
-from kinfolk_runtime.torch.schema import OWN, schema_of
+from kinfolk_runtime.torch.schema import OUT, OWN, schema_of
 
 if TYPE_CHECKING:
     from kinfolk.request import Request
@@ -29,8 +29,9 @@ _lock: Final = threading.Lock()
 def operator(family: str) -> Any:
     """Return a family's operator, `torch.ops.kinfolk.<family>`, which is defined when it is first asked for.
 
-    Its tensors and fields are those of the family's request, its answer the list of outputs. Raises PluginError where
-    there is no such family, or it says nothing of its tensors.
+    Its tensors and fields are those of the family's request, its answer the list of outputs. With it comes
+    `<family>_out`, which takes the outputs first and writes them. Raises PluginError where there is no such family, or
+    it says nothing of its tensors.
     """
     with _lock:
         if family not in _defined:
@@ -43,34 +44,35 @@ def operators() -> dict[str, Any]:
     return {family: operator(family) for family in usable("family") if request_type_of(family).operands}
 
 
-def _define(request_type: type[Request]) -> Any:
-    """Give torch the operator of a request type: schema, kernel, fake kernel, and what a gradient is refused with."""
+def _define(request_type: type[Request]) -> tuple[Any, Any]:
+    """Give torch the operators of a request type: schema, kernel, fake kernel, and what a gradient is refused with."""
     family = request_type.family
-    names = inputs_of(request_type.operands)
-
-    def taken(arguments: tuple[Any, ...], options: Mapping[str, Any]) -> _Call:
-        tensors = {name: tensor for name, tensor in zip(names, arguments, strict=False) if tensor is not None}
-        return _Call.of(request_type, tensors, options)
+    name = f"{NAMESPACE}::{family}"
 
     def kernel(*arguments: Any, **options: Any) -> list[Any]:
-        call = taken(arguments, options)
-        device = device_of(call.tensors)
-        runner = runner_on(family, options.get("arch"), options.get("flavor"), device)
-        return launch(runner, call.request(), call.tensors, device, options.get("check", True))
+        return Call.of(request_type, arguments, options).launch()
 
     def fake(*arguments: Any, **options: Any) -> list[Any]:
-        return taken(arguments, options).fake_outputs()
+        return Call.of(request_type, arguments, options).fake_outputs()
+
+    def kernel_out(out: list[Any], *arguments: Any, **options: Any) -> None:
+        Call.of(request_type, arguments, options).launch(out)
+
+    def fake_out(out: list[Any], *arguments: Any, **options: Any) -> None:
+        Call.of(request_type, arguments, options)
 
     def refuse_gradient(*_: Any) -> NoReturn:
         raise NotImplementedError(
-            f"kinfolk::{family} has no backward. Call it in torch.no_grad(), or on tensors that need no gradient: "
-            f"`.detach()`."
+            f"{name} has no backward. Call it in torch.no_grad(), or on tensors that need no gradient: `.detach()`."
         )
 
-    defined = torch.library.custom_op(f"{NAMESPACE}::{family}", kernel, mutates_args=(), schema=schema_of(request_type))
-    defined.register_fake(fake)
-    defined.register_autograd(refuse_gradient)
-    return defined
+    define: Any = torch.library.custom_op
+    returning = define(name, kernel, mutates_args=(), schema=schema_of(request_type, out=False))
+    returning.register_fake(fake)
+    returning.register_autograd(refuse_gradient)
+    writing = define(f"{name}_{OUT}", kernel_out, mutates_args=(OUT,), schema=schema_of(request_type, out=True))
+    writing.register_fake(fake_out)
+    return returning, writing
 
 
 @attrs.frozen
@@ -82,21 +84,21 @@ class _Described:
 
 
 @attrs.frozen
-class _Call:
+class Call:
     """What an operator was called with: tensors by name, and the fields that are passed or that tensors state."""
 
     request_type: type[Request]
     tensors: Mapping[str, Any]
     fields: Mapping[str, Any]
+    options: Mapping[str, Any]
 
     @classmethod
-    def of(cls, request_type: type[Request], tensors: Mapping[str, Any], options: Mapping[str, Any]) -> _Call:
+    def of(cls, request_type: type[Request], arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Call:
         """Read fields off tensors; BindError where there is none, or one of them has no dtype or form of a kernel's."""
+        names = inputs_of(request_type.operands)
+        tensors = {name: tensor for name, tensor in zip(names, arguments, strict=False) if tensor is not None}
         if not tensors:
-            raise BindError(
-                f"kinfolk::{request_type.family} was passed no tensor, it takes "
-                f"{', '.join(inputs_of(request_type.operands))}."
-            )
+            raise BindError(f"kinfolk::{request_type.family} was passed no tensor, it takes {', '.join(names)}.")
         described = {
             name: _Described(tuple(tensor.shape), element_of(name, tensor.dtype)) for name, tensor in tensors.items()
         }
@@ -105,7 +107,7 @@ class _Call:
         defaults = {
             field.name: field.default for field in fields_of(request_type) if field.default is not attrs.NOTHING
         }
-        call = cls(request_type, tensors, {**defaults, **stated})
+        call = cls(request_type, tensors, {**defaults, **stated}, options)
         call._expect_all()
         return call
 
@@ -121,12 +123,15 @@ class _Call:
         raise BindError(
             f"kinfolk::{self.request_type.family} lacks {', '.join(missing)}, which {', '.join(self.tensors)} do not "
             f"state ({told}). Pass {'it' if len(missing) == 1 else 'them'} by name"
-            f"{', or the tensor that states it of ' + ', '.join(stating) if stating else ''}."
+            f"{', or what states it: ' + ' or '.join(stating) if stating else ''}."
         )
 
-    def request(self) -> Request:
-        """Return the request; raises as its class does."""
-        return self.request_type(**self.fields)
+    def launch(self, out: list[Any] | None = None) -> list[Any]:
+        """Run the request where the tensors lie, and return the outputs; raises as its class, Runner and compiler."""
+        device = device_of(self.tensors)
+        runner = runner_on(self.request_type.family, self.options.get("arch"), self.options.get("flavor"), device)
+        request = self.request_type(**self.fields)
+        return launch(runner, request, self.tensors, device, self.options.get("check", True), out)
 
     def fake_outputs(self) -> list[Any]:
         """Return outputs without values, of extents that may be symbols."""

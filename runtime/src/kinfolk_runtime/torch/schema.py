@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 KINDS: Final[Mapping[type, str]] = {int: "SymInt", float: "float", bool: "bool", str: "str"}
 OWN: Final = {"arch": "str? arch=None", "flavor": "str? flavor=None", "check": "bool check=True"}
 """What an operator takes beside tensors and fields."""
+OUT: Final = "out"
+"""What one that writes outputs it is passed takes first."""
 
 
-def schema_of(request_type: type[Request]) -> str:
+def schema_of(request_type: type[Request], *, out: bool) -> str:
     """Return the schema of a family's operator: tensors, then by name what is its own and the fields of the request.
 
-    Each may be left out: what tensors state is read off them, and the rest is missed when it is called. Raises
-    PluginError where a family says nothing of its tensors, or a name is that of two things.
+    Each may be left out: what tensors state is read off them, and the rest is missed when it is called. With `out` the
+    outputs come first, which are then written, and nothing is returned. Raises PluginError where a family says nothing
+    of its tensors, or a name is that of two things.
     """
     family, names = request_type.family, inputs_of(request_type.operands)
     if not names:
@@ -31,13 +34,14 @@ def schema_of(request_type: type[Request]) -> str:
             f"for a plan alone. Declare `operands` (kinfolk.operand), or call a Runner."
         )
     fields = [field.name for field in fields_of(request_type)]
-    if twice := [name for name in [*names, *fields] if [*names, *fields, *OWN].count(name) > 1]:
+    if twice := [name for name in [*names, *fields] if [*names, *fields, *OWN, OUT].count(name) > 1]:
         raise PluginError(
             f"{family} is no operator: {', '.join(sorted(set(twice)))} is the name of two things. Rename."
         )
     tensors = [f"Tensor? {name}=None" for name in names]
     values = [f"{_kind(field.validator, field.name)}? {field.name}=None" for field in fields_of(request_type)]
-    return f"({', '.join([*tensors, '*', *OWN.values(), *values])}) -> Tensor[]"
+    arguments = ", ".join([*tensors, "*", *OWN.values(), *values])
+    return f"(Tensor(a!)[] {OUT}, {arguments}) -> ()" if out else f"({arguments}) -> Tensor[]"
 
 
 def _kind(validator: Any, name: str) -> str:

@@ -7,14 +7,23 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
+from kinfolk.expr import field
 from kinfolk.fields import ExactFloat, ExactInt, ExactStr, OneOf, Optional, launch_field
 from kinfolk.ir.types import SCALARS
+from kinfolk.operand import Operand
 from kinfolk.request import Request
 
 FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
 
 SCALE: Final = ExactFloat(minimum=2.0**-100, maximum=2.0**100)
 """Scales for which a difference of scores past f32 weighs nothing, and which stay finite times log2 e."""
+
+OPERANDS: Final = (
+    Operand(name="x", dtype=field("dtype"), shape=(field("rows"), field("columns"))),
+    Operand(name="y", dtype=field("dtype"), shape=(field("rows"), field("columns")), output=True),
+    Operand(name="lse", dtype="f32", shape=(field("rows"),), output=True),
+)
+"""What a host that passes tensors alone states of a request by them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -26,6 +35,7 @@ class RowSoftmaxRequest(Request):
     """
 
     family: ClassVar[str] = "row_softmax"
+    operands: ClassVar[tuple[Operand, ...]] = OPERANDS
 
     rows: int = launch_field(validator=ExactInt(minimum=0))
     columns: int = launch_field(validator=ExactInt())
