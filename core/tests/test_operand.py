@@ -7,7 +7,7 @@ import pytest
 
 from kinfolk.expr import ceil_div, eq, field, not_
 from kinfolk.fields import ExactBool, ExactInt, ExactStr
-from kinfolk.operand import Operand, form_of, inputs_of, outputs_of, stated_fields
+from kinfolk.operand import Operand, forms_of, inputs_of, outputs_of, stated_fields
 from kinfolk.request import Request
 
 ROWS, WIDTH, PAIR = field("rows"), field("width"), field("left") + field("right")
@@ -45,7 +45,20 @@ def test_the_number_of_axes_tells_forms_apart():
     assert stated_fields(OPERANDS, {"x": Shaped((5, 48))}, {})["flat"] is True
     assert stated_fields(OPERANDS, {"x": Shaped((5, 2, 48))}, {})["flat"] is False
     with pytest.raises(ValueError, match=r"x has shape \(5,\), \(rows, left \+ right\) or \(rows, 2, left \+ right\)"):
-        form_of(OPERANDS, "x", Shaped((5,)))
+        forms_of(OPERANDS, "x", Shaped((5,)))
+
+
+def test_a_condition_tells_forms_with_as_many_axes_apart():
+    """Where what it asks for is known from elsewhere, in whatever order tensors come; before that nothing is stated."""
+    rows = Operand(name="k", dtype="f32", shape=(ROWS, WIDTH), when=field("flat"))
+    pages = Operand(name="k", dtype="f32", shape=(field("left"), field("right")), when=not_(field("flat")))
+    keys = {"k": Shaped((3, 4), "f32")}
+    operands = (rows, pages, *OPERANDS)
+    assert stated_fields(operands, keys, {}) == {}
+    flat = stated_fields(operands, keys | {"x": Shaped((3, 48))}, {})
+    assert flat["width"] == 4 and "left" not in flat
+    deep = stated_fields(operands, keys | {"x": Shaped((5, 2, 7))}, {})
+    assert (deep["left"], deep["right"], deep["rows"]) == (3, 4, 5) and "width" not in deep
 
 
 def test_what_does_not_follow_is_left_out():
@@ -103,5 +116,9 @@ def test_a_request_whose_operands_are_wrong_is_no_class():
         declare(Operand(name="x", dtype="f32", shape=(ROWS, WIDTH)))
     with pytest.raises(TypeError, match="no field depth, as operand x says"):
         declare(Operand(name="x", dtype="f32", shape=(ROWS,), states={"depth": 1}))
-    with pytest.raises(TypeError, match="forms of x have as many axes as each other"):
-        declare(*(Operand(name="x", dtype=dtype, shape=(ROWS,)) for dtype in ("f32", "f16")))
+    for conditions in ((True, True), (True, field("flat")), (field("flat"), field("flat"))):
+        with pytest.raises(TypeError, match="forms of x have as many axes, and no two conditions"):
+            declare(*(Operand(name="x", dtype="f32", shape=(ROWS,), when=when) for when in conditions))
+    assert declare(
+        *(Operand(name="x", dtype="f32", shape=(ROWS,), when=when) for when in (field("flat"), not_(field("flat"))))
+    )

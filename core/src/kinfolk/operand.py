@@ -51,14 +51,14 @@ class Operand:
 
     `shape` are extents, sums, products and quotients of fields of the request and of numbers; `dtype` is an element
     type or the field that names it. `states` are fields that hold wherever the tensor is passed, as numbers or of other
-    fields. An output is there `when` a condition holds. Forms of one name differ in their number of axes.
+    fields. An output is there `when` a condition holds. Forms of one input differ in their number of axes, or in when.
     """
 
     name: str
     dtype: Expr = attrs.field(converter=lift)
     shape: tuple[Expr, ...] = attrs.field(converter=_shape)
     output: bool = False
-    when: Expr = attrs.field(factory=lambda: const(True))
+    when: Expr = attrs.field(default=const(True), converter=lift)
     states: Mapping[str, Expr] = attrs.field(default=NO_FIELDS, converter=_stated)
 
     def leaves(self) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ class Operand:
         return str(value_over(self.dtype, fields))
 
     def is_there(self, fields: Fields) -> bool:
-        """Return whether an output is one for these fields."""
+        """Return whether its condition holds for these fields."""
         return self.when.holds(Scope(request=SimpleNamespace(**fields)))
 
 
@@ -103,12 +103,11 @@ def outputs_of(operands: Sequence[Operand], fields: Fields) -> tuple[Operand, ..
     return tuple(operand for operand in operands if operand.output and operand.is_there(fields))
 
 
-def form_of(operands: Sequence[Operand], name: str, tensor: Described) -> Operand:
-    """Return the form that a tensor has by its axes; raise ValueError saying which there are."""
+def forms_of(operands: Sequence[Operand], name: str, tensor: Described) -> tuple[Operand, ...]:
+    """Return the forms that have as many axes as a tensor; raise ValueError, saying which there are, for none."""
     forms = [operand for operand in operands if operand.name == name and not operand.output]
-    for form in forms:
-        if len(form.shape) == len(tensor.shape):
-            return form
+    if found := tuple(form for form in forms if len(form.shape) == len(tensor.shape)):
+        return found
     taken = " or ".join(f"({', '.join(map(str, form.shape))})" for form in forms)
     raise ValueError(f"{name} has shape {tuple(tensor.shape)}, {taken} is needed. Reshape it.")
 
@@ -117,25 +116,37 @@ def stated_fields(operands: Sequence[Operand], tensors: Mapping[str, Described],
     """Return the fields that are `given`, and those that tensors state beside them: by their element types, by extents
     of which all but one field is known, and by being there.
 
-    What is given stands, whatever a tensor states; whoever binds the tensor says so. Raises ValueError where a tensor
-    has no form's number of axes.
+    A tensor that has several forms with its number of axes states nothing before other fields tell which it is. What is
+    given stands, whatever a tensor states; whoever binds the tensor says so. Raises ValueError where a tensor has no
+    form's number of axes.
     """
-    forms = {name: form_of(operands, name, tensor) for name, tensor in tensors.items()}
+    forms = {name: forms_of(operands, name, tensor) for name, tensor in tensors.items()}
     found = dict(given)
-    for name, form in forms.items():
-        if isinstance(form.dtype, Field):
-            found.setdefault(form.dtype.name, tensors[name].dtype)
-    extents = [pair for name, form in forms.items() for pair in zip(form.shape, tensors[name].shape, strict=True)]
-    states = [stated for form in forms.values() for stated in form.states.items()]
     known = -1
     while known != len(found):
         known = len(found)
-        for extent, value in extents:
-            _solve(extent, value, found)
-        for name, expr in states:
-            if name not in found and _is_known(expr, found):
-                found[name] = value_over(expr, found)
+        for name, several in forms.items():
+            if form := _sole(several, found):
+                _read_off(form, tensors[name], found)
     return found
+
+
+def _sole(forms: tuple[Operand, ...], found: Fields) -> Operand | None:
+    """Return the one form, or the one whose condition holds; None as long as that is not known."""
+    if len(forms) == 1:
+        return forms[0]
+    return next((form for form in forms if _is_known(form.when, found) and form.is_there(found)), None)
+
+
+def _read_off(form: Operand, tensor: Described, found: dict[str, Any]) -> None:
+    """Note what a tensor in a form states and nothing said before."""
+    if isinstance(form.dtype, Field):
+        found.setdefault(form.dtype.name, tensor.dtype)
+    for extent, value in zip(form.shape, tensor.shape, strict=True):
+        _solve(extent, value, found)
+    for name, expr in form.states.items():
+        if name not in found and _is_known(expr, found):
+            found[name] = value_over(expr, found)
 
 
 def _is_known(expr: Expr, found: Fields) -> bool:
@@ -162,9 +173,13 @@ def check_operands(request_type: type, operands: Sequence[Operand]) -> None:
             raise TypeError(
                 f"{request_type.__name__} has no field {', '.join(unknown)}, as operand {operand.name} says"
             )
-    inputs = [(operand.name, len(operand.shape)) for operand in operands if not operand.output]
-    if twice := sorted({name for name, axes in inputs if inputs.count((name, axes)) > 1}):
-        raise TypeError(f"{request_type.__name__}: forms of {', '.join(twice)} have as many axes as each other")
+    inputs = [(each.name, len(each.shape), each.when) for each in operands if not each.output]
+    alike = {name for name, axes, when in inputs for form in inputs if form[:2] == (name, axes) and form[2] != when}
+    always = {name for name, _, when in inputs if name in alike and when == const(True)}
+    if twice := sorted({form[0] for form in inputs if inputs.count(form) > 1} | always):
+        raise TypeError(
+            f"{request_type.__name__}: forms of {', '.join(twice)} have as many axes, and no two conditions"
+        )
 
 
 def disagreements(plan: Plan) -> tuple[str, ...]:
@@ -178,7 +193,8 @@ def disagreements(plan: Plan) -> tuple[str, ...]:
     for binding in plan.bindings:
         if binding.role == "input":
             forms = [each for each in operands if each.name == binding.name and not each.output]
-            declared = next((each for each in forms if len(each.shape) == len(binding.shape)), None)
+            axes = len(binding.shape)
+            declared = next((each for each in forms if len(each.shape) == axes and each.is_there(fields)), None)
         elif binding.role == "output":
             declared = outputs.get(binding.name)
         else:
