@@ -22,6 +22,7 @@ from kinfolk.testing.mutation.carried import still_as_started
 from kinfolk.testing.mutation.exchanges import same_lanes_meet
 from kinfolk.testing.mutation.exhaustive import same_for_all
 from kinfolk.testing.mutation.guarded import same_where_used
+from kinfolk.testing.mutation.mirror import same_in_mirror
 from kinfolk.testing.mutation.rims import none_between
 from kinfolk.testing.mutation.rounds import as_many_rounds
 from kinfolk.testing.mutation.same_sums import same_sum
@@ -80,6 +81,21 @@ class Subject:
                     if all(each.value == launch.grid[axis] for each, launch in zip(sizes, launches, strict=True)):
                         found[op.results[0]] = parameter
         return found
+
+    def shown(self, mutant: Mutant) -> str:
+        """Return why a mutant of the kernel computes nothing else, by its IR; "" where that is not shown."""
+        arch, values, below = self.bench.composition.arch, self.values, self.below
+        return (
+            still_as_started(mutant)
+            or same_lanes_meet(mutant)
+            or same_in_mirror(mutant)
+            or as_many_rounds(mutant, values)
+            or same_sum(mutant, values)
+            or same_for_all(mutant, values)
+            or dies_out(mutant, values, below)
+            or same_where_used(mutant, arch, below)
+            or none_between(mutant, values, below)
+        )
 
 
 class NoRequests(KinfolkError):
@@ -307,11 +323,7 @@ class _Run:
         )
         if outcome.kill is not None:
             return outcome
-        shown = still_as_started(mutant) or same_lanes_meet(mutant) or as_many_rounds(mutant, subject.values)
-        shown = shown or same_sum(mutant, subject.values) or same_for_all(mutant, subject.values)
-        shown = shown or dies_out(mutant, subject.values, subject.below)
-        shown = shown or same_where_used(mutant, subject.bench.composition.arch, subject.below)
-        shown = shown or none_between(mutant, subject.values, subject.below)
+        shown = subject.shown(mutant)
         if shown:
             return attrs.evolve(outcome, status="equivalent", proof=shown)
         kill = subject.bench.analysed(subject.compiled.spec, kernel)
