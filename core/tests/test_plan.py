@@ -278,6 +278,16 @@ def test_another_request_gives_other_numbers_and_the_same_rest():
     assert other.launches is made.launches
 
 
+def test_a_plan_that_tells_other_things_is_made_as_it_would_be_anew():
+    made = plan()
+    versions = {"a": "1"}
+    other = made.telling(arch="toy", notes=("slow",), versions=versions, facts={"n": 2})
+    assert other == attrs.evolve(made, arch="toy", notes=("slow",), versions=versions, facts={"n": 2})
+    versions["a"] = "2"
+    assert other.versions == {"a": "1"}
+    assert (made.arch, made.notes, made.versions) == ("", (), {})
+
+
 def test_facts_travel_with_the_plan():
     grid = (ceil_div(field("rows"), fact("per_group")), 1, 1)
     made = plan(launch={"grid": grid}, facts={"per_group": 2})

@@ -99,8 +99,11 @@ class Candidate:
         """Return a plan with the schedules that are stored for its specs."""
         if not self.schedules:
             return plan
-        launches = tuple(attrs.evolve(each, spec=self.tuned(each.spec, arch, flavor)) for each in plan.launches)
-        return attrs.evolve(plan, launches=launches)
+        specs = [self.tuned(each.spec, arch, flavor) for each in plan.launches]
+        pairs = list(zip(plan.launches, specs, strict=True))
+        if all(each.spec == spec for each, spec in pairs):
+            return plan
+        return attrs.evolve(plan, launches=tuple(attrs.evolve(each, spec=spec) for each, spec in pairs))
 
     def spec_space(self, arch: Arch, flavor: str) -> tuple[Spec, ...]:
         """Return every spec that a plan can name on an arch; HookFault where `specs` fails or gives something else."""

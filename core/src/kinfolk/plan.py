@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Self, cast
 
 import attrs
@@ -263,15 +263,18 @@ class Plan:
 
     def with_request(self, request: Request) -> Self:
         """Return this plan for another request of the same selection; specs and bindings are not checked again."""
-        plan = object.__new__(type(self))
-        plan.__dict__.update(self.__dict__)
-        plan.__dict__["request"] = request
-        return plan
+        return self.telling(request=request)
 
     def within(self, domain: Domain) -> Self:
         """Return this plan with the requests that it holds for; nothing is checked again."""
-        plan = self.with_request(self.request)
-        plan.__dict__["domain"] = domain
+        return self.telling(domain=domain)
+
+    def telling(self, **fields: Any) -> Self:
+        """Return this plan with other fields, of those that its check does not read; nothing is checked again."""
+        plan = object.__new__(type(self))
+        plan.__dict__.update(self.__dict__)
+        for name, value in fields.items():
+            plan.__dict__[name] = _frozen(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value
         return plan
 
     def staleness(self) -> str:
@@ -408,9 +411,12 @@ def _check_plan(plan: Plan) -> None:
         raise InternalError(f"two bindings share a name among {[binding.name for binding in plan.bindings]}")
     if not plan.launches:
         raise InternalError("a plan launches something")
+    specs = {id(launch.spec): launch.spec for launch in plan.launches}  # launches may share one: it is asked once
+    asked = {key: (spec.symbol(), spec.parameters()) for key, spec in specs.items()}
     for position, launch in enumerate(plan.launches):
-        where = f"launch {position} ({launch.spec.symbol()})"
-        _check_launch(where, launch, bindings)
+        symbol, parameters = asked[id(launch.spec)]
+        where = f"launch {position} ({symbol})"
+        _check_launch(where, launch, parameters, bindings)
         _check_floats(where, launch, plan.request)
     used = {argument.value for launch in plan.launches for argument in launch.arguments if argument.kind == "pointer"}
     if unused := sorted(bindings.keys() - used):
@@ -424,8 +430,7 @@ def _check_plan(plan: Plan) -> None:
                 raise InternalError(f"{type(content).__name__} checks {name!r}, which is no input of the plan")
 
 
-def _check_launch(where: str, launch: Launch, bindings: Mapping[str, Binding]) -> None:
-    parameters = launch.spec.parameters()
+def _check_launch(where: str, launch: Launch, parameters: Sequence[Parameter], bindings: Mapping[str, Binding]) -> None:
     passed, taken = [argument.name for argument in launch.arguments], [parameter.name for parameter in parameters]
     if passed != taken:
         raise InternalError(f"{where} passes arguments {passed}, its kernel takes {taken}")

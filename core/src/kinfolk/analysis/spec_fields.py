@@ -153,7 +153,8 @@ def _judged(
 
 def _differ(pair: tuple[Spec, Spec], texts: _Texts) -> bool | None:
     """Return whether two specs stand for different things; None where one cannot be emitted."""
-    one, other = texts.of(pair[0]), texts.of(pair[1])
+    other = texts.of(pair[1])  # before the first, which other pairs have too: many an other is refused
+    one = texts.of(pair[0]) if other is not None else None
     return None if one is None or other is None else one != other
 
 

@@ -123,7 +123,7 @@ def verdict_on(composition: Composed, request: Request, flavor: Flavor, candidat
         return Verdict(candidate=candidate, plan=plan, refusals=tuple(refusals), notes=())
     own = candidate.notes_for(request, arch)
     notes = (*(note.text for note in own), *candidate.untuned(plan, arch, flavor.name))
-    noted = attrs.evolve(plan, notes=plan.notes + notes) if notes else plan
+    noted = plan.telling(notes=plan.notes + notes) if notes else plan
     slower = any(note.slower for note in own)
     return Verdict(candidate=candidate, plan=noted, refusals=(), notes=notes, slower=slower)
 
@@ -148,7 +148,8 @@ def _planned(candidate: Candidate, request: Request, arch: Arch, flavor: Flavor)
 def completed(plan: Plan, composition: Composed, candidate: Candidate, flavor: Flavor) -> Plan:
     """Return the plan with all that dispatch knows: where it runs, who made it, the facts its expressions read."""
     facts = cast("Mapping[str, Any]", composition.arch.facts)
-    leaves = [leaf for expr in plan.declared() for leaf in expr.leaves()]
+    distinct = {id(expr): expr for expr in plan.declared()}.values()
+    leaves = [leaf for expr in distinct for leaf in expr.leaves()]
     read = sorted({leaf.name for leaf in leaves if isinstance(leaf, Fact)})
     if unknown := [name for name in read if name not in facts]:
         raise PluginError(
@@ -156,13 +157,12 @@ def completed(plan: Plan, composition: Composed, candidate: Candidate, flavor: F
             f"{', '.join(unknown)}; it declares: {', '.join(sorted(facts))}. Declare it in the arch, or let a Limit "
             f"of the candidate refuse archs without it"
         )
-    return attrs.evolve(
-        plan,
+    return plan.telling(
         arch=composition.arch.name,
         flavor=flavor.name,
         candidate=candidate.name,
-        versions=dict(composition.versions),
-        policy_digests=dict(composition.policy_digests),
+        versions=composition.versions,
+        policy_digests=composition.policy_digests,
         facts={name: facts[name] for name in read},
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final, NoReturn, cast
 
 import attrs
@@ -93,11 +93,15 @@ class Expr:
 
     def leaves(self) -> tuple[Expr, ...]:
         """Return every distinct field, fact, stride and extent read, in order of first appearance."""
-        return tuple(dict.fromkeys(self._leaves()))
-
-    def _leaves(self) -> Iterator[Expr]:
-        for child in self.children:
-            yield from child._leaves()
+        found: dict[Expr, None] = {}
+        ahead: list[Expr] = [self]
+        while ahead:
+            node = ahead.pop()
+            if children := node.children:
+                ahead += reversed(children)
+            elif isinstance(node, Leaf):
+                found[node] = None
+        return tuple(found)
 
     def data(self) -> list[Any]:
         """Return the tree as JSON data, `[tag, operand, ...]`; `from_data` gives it back exactly."""
@@ -203,9 +207,6 @@ class Leaf(Expr):
 
     name: str = attrs.field(validator=attrs.validators.instance_of(str))
 
-    def _leaves(self) -> Iterator[Expr]:
-        yield self
-
     def data(self) -> list[Any]:
         return [self.tag, self.name]
 
@@ -235,7 +236,7 @@ class Field(Leaf):
             value = getattr(scope.request, self.name)
         except AttributeError:
             raise ExprError(f"{type(scope.request).__name__} has no field {self.name!r}") from None
-        return checked(value, f"field {self.name}")
+        return checked(value, "field", self.name)
 
 
 @attrs.frozen
@@ -245,7 +246,7 @@ class Fact(Leaf):
     tag: ClassVar[str] = "fact"
 
     def value_in(self, scope: Scope) -> Value:
-        return checked(scope.fact(self.name), f"fact {self.name}")
+        return checked(scope.fact(self.name), "fact", self.name)
 
 
 @attrs.frozen

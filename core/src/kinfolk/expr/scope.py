@@ -89,11 +89,12 @@ class Scope:
             raise ExprError(f"no tensor {name!r} here, there are: {known}") from None
 
 
-def checked(value: object, what: str) -> Value:
-    """Return `value` if an expression can hold it; `what` names its source in the ExprError otherwise."""
+def checked(value: object, what: str, name: str = "") -> Value:
+    """Return `value` if an expression can hold it; `what` and `name` tell its source in the ExprError otherwise."""
     kind = type(value)
     if kind is bool or kind is str or (kind is int and I64_MIN <= cast("int", value) <= I64_MAX):
         return cast("Value", value)
+    what = f"{what} {name}" if name else what
     if kind is int:
         raise ExprOverflow(f"{what} is {shown(value)}, outside signed 64 bits")
     raise ExprError(f"{what} is {shown(value)} of type {kind.__name__}; expressions hold int, bool and str")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -18,6 +19,8 @@ from kinfolk.testing.subject import Subject
 
 GRACE: Final = 5.0
 """Seconds beyond its limit in which a check may be stopped where Python runs, which says the line."""
+SELDOM: Final = (200_000, 20, 100)
+"""When Python collects in the process of checks: each time it looks through all kernels that they keep."""
 Told = Callable[[Check, str], None]
 
 
@@ -76,6 +79,7 @@ def _started(subject: Subject, checks: Sequence[Check], seconds: float) -> Gener
 def _run(subject: Subject, checks: Sequence[Check], seconds: float, sending: Connection) -> None:
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
+    gc.set_threshold(*SELDOM)
     subject.progress = sending.send
     for check in checks:
         result = run_check(check, subject, seconds)

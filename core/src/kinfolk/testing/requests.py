@@ -20,7 +20,7 @@ from kinfolk.record import fields_of
 from kinfolk.refusal import Limit
 from kinfolk.request import Request, launch_names
 from kinfolk.spec import Spec
-from kinfolk.testing.values import equalled, held, inner, numbers_in, pool, takes, unheld
+from kinfolk.testing.values import equalled, held, inner, numbers_in, pool, takes, unheld, unheld_with
 
 Fields = dict[str, Any]
 Admitted = tuple[Request, Verdict]
@@ -351,9 +351,9 @@ class Requests:
         concerned = [each for each in conditions if name in self._names_in(each)]
         wanted = equalled(concerned, name, fields, arch)
         values = [*values, *(value for value in wanted if takes(self.kind, self.fields[name], value))]
-        scored = [(len(unheld(concerned, {**fields, name: value}, arch)), value) for value in values]
-        least = min(score for score, _ in scored)
-        return chance.choice([value for score, value in scored if score == least])
+        scores = unheld_with(concerned, fields, name, values, arch)
+        least = min(scores)
+        return chance.choice([value for score, value in zip(scores, values, strict=True) if score == least])
 
 
 def _modest(value: object) -> bool:

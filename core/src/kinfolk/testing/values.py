@@ -6,7 +6,7 @@ import contextlib
 import enum
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -202,11 +202,24 @@ def held(condition: Expr, fields: Mapping[str, Any], arch: object) -> bool:
 def unheld(conditions: Iterable[Expr], fields: Mapping[str, Any], arch: object) -> list[Expr]:
     """Return those of conditions that do not hold for fields."""
     scope = Scope(request=SimpleNamespace(**fields), arch=arch)
-    broken: list[Expr] = []
-    for condition in conditions:
-        try:
-            if condition.value_in(scope) is not True:
-                broken.append(condition)
-        except ExprError:
-            broken.append(condition)
-    return broken
+    return [condition for condition in conditions if not _holds(condition, scope)]
+
+
+def unheld_with(
+    conditions: Sequence[Expr], fields: Mapping[str, Any], name: str, values: Iterable[Any], arch: object
+) -> list[int]:
+    """Return how many of conditions do not hold for fields with each of these values of one of them."""
+    request = SimpleNamespace(**fields)
+    scope = Scope(request=request, arch=arch)
+    counts: list[int] = []
+    for value in values:
+        setattr(request, name, value)
+        counts.append(sum(not _holds(condition, scope) for condition in conditions))
+    return counts
+
+
+def _holds(condition: Expr, scope: Scope) -> bool:
+    try:
+        return condition.value_in(scope) is True
+    except ExprError:
+        return False
