@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from kinfolk.analysis.strided import number
 from kinfolk.analysis.values import Values
 from kinfolk.dispatch import selections
 from kinfolk.errors import KinfolkError
@@ -19,6 +20,7 @@ from kinfolk.ir.ops import lanes
 from kinfolk.ir.text import kernel_digest
 from kinfolk.testing.mutation import OPERATORS, Mutant, MutantClass, Operator, mutant_classes, sample
 from kinfolk.testing.mutation.carried import still_as_started
+from kinfolk.testing.mutation.cases import in_each_case
 from kinfolk.testing.mutation.exchanges import same_lanes_meet
 from kinfolk.testing.mutation.exhaustive import same_for_all
 from kinfolk.testing.mutation.guarded import same_where_used
@@ -66,6 +68,18 @@ class Subject:
         return Values(self.compiled.kernel, self.bench.composition.arch)
 
     @cached_property
+    def _cases(self) -> dict[tuple[Value, int], Values]:
+        return {}
+
+    def values_where(self, parameter: Value, is_: int) -> Values:
+        """Return what each value may be where a parameter is a number."""
+        case = parameter, is_
+        if case not in self._cases:
+            given = {parameter: number(is_)}
+            self._cases[case] = Values(self.compiled.kernel, self.bench.composition.arch, given=given)
+        return self._cases[case]
+
+    @cached_property
     def below(self) -> Mapping[Value, Value]:
         """Places in the grid, each with a parameter that is the size of that axis wherever the kernel is launched."""
         kernel, identity = self.compiled.kernel, self.compiled.spec.identity()
@@ -95,7 +109,11 @@ class Subject:
             or dies_out(mutant, values, below)
             or same_where_used(mutant, arch, below)
             or none_between(mutant, values, below)
+            or in_each_case(mutant, self.values_where, self._shown_of_numbers(mutant))
         )
+
+    def _shown_of_numbers(self, mutant: Mutant) -> Callable[[Values], str]:
+        return lambda values: same_for_all(mutant, values) or dies_out(mutant, values, self.below)
 
 
 class NoRequests(KinfolkError):
