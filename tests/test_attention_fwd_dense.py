@@ -72,9 +72,14 @@ def test_every_scenario_passes(arch: str, changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-@pytest.mark.parametrize("widths", [(64, 64), (80, 80), (96, 96), (192, 128)], ids=str)
-def test_other_widths_are_served(arch: str, widths: tuple[int, int]) -> None:
-    composition, artifact = served(arch, head_size=widths[0], head_size_v=widths[1], total_q=40, max_seqlen_q=40)
+@pytest.mark.parametrize(
+    ("widths", "window"),
+    [((64, 64), -1), ((80, 80), 9), ((96, 96), -1), ((192, 128), 70), ((192, 192), -1), ((256, 256), 70)],
+    ids=str,
+)
+def test_other_widths_are_served(arch: str, widths: tuple[int, int], window: int) -> None:
+    changes = {"head_size": widths[0], "head_size_v": widths[1], "window_left": window}
+    composition, artifact = served(arch, **changes, total_q=40, max_seqlen_q=40)
     for name in ("whole", "prefix", "tile_plus_one"):
         report = judged(composition, artifact, name)
         assert report.status == "pass", (name, report.findings)
@@ -100,8 +105,8 @@ def test_it_agrees_with_itself_whatever_is_asked_for_beside_it() -> None:
     [
         ({"layout": "paged", "page_size": 16, "num_pages": 40}, "layout"),
         ({"head_size": 112}, "head_size"),
+        ({"head_size": 272, "head_size_v": 272}, "head_size"),
         ({"head_size_v": 112}, "head_size_v"),
-        ({"window_left": 0, "head_size": 96, "head_size_v": 96}, "window_left"),
         ({"sinks": True}, "sinks"),
         ({"alibi": True}, "alibi"),
         ({"kv_dtype": "f16"}, "kv_dtype"),

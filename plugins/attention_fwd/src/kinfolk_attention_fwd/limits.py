@@ -12,15 +12,12 @@ from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
 from kinfolk.tile.attention.rows import PART
+from kinfolk_attention_fwd.kinds import DTYPES, WIDTHS
 from kinfolk_attention_fwd.spec import AttentionSpec
 
-DTYPES: Final = ("bf16", "f16")
-WIDTHS: Final = ((64, 64), (80, 80), (96, 96), (128, 128), (192, 128))
-"""Widths of keys and of values that the kernel is laid out for."""
 _PAIRS: Final = listing(tuple(f"{key} with {value}" for key, value in WIDTHS))
-WINDOWED: Final = (64, 128)
-"""Widths of keys that have kernels with a window."""
 ELEMENT_BYTES: Final = 2
+_LEAST_BLOCK: Final = AttentionSpec.least_waves * AttentionSpec.atom
 DEPTHS: Final = (8, 16)
 """How much the atoms of `AttentionSpec.atom` rows and columns contract at once, where an arch has them."""
 
@@ -54,13 +51,6 @@ class Limits:
                 "Convert keys and values to the type of the queries, multiplied by k_scale and v_scale.",
             ),
             self.limit(
-                "not_implemented",
-                "window_left",
-                any_of(eq(field("window_left"), -1), field("head_size").one_of(WINDOWED)),
-                f"kernels with a window are laid out for heads of {listing(WINDOWED)}",
-                "Pass -1: every key before its own is seen.",
-            ),
-            self.limit(
                 "not_implemented", "sinks", not_(field("sinks")), "no logit is added at the end", "Pass sinks=False."
             ),
             self.limit(
@@ -79,7 +69,13 @@ class Limits:
         of_keys = tuple(sorted({key for key, _ in WIDTHS}))
         because = "products and registers are laid out for these widths"
         return (
-            self.limit("not_implemented", "head_size", field("head_size").one_of(of_keys), because, "Pad heads."),
+            self.limit(
+                "not_implemented",
+                "head_size",
+                field("head_size").one_of(of_keys),
+                because,
+                f"Pad heads to one of these; of more than {of_keys[-1]} columns none are served.",
+            ),
             self.limit(
                 "not_implemented", "head_size_v", _fits(), because, f"Pass widths of keys and values of {_PAIRS}."
             ),
@@ -107,9 +103,9 @@ class Limits:
                 "max_seqlen_q",
                 all_of(
                     field("max_seqlen_q") <= AttentionSpec.most_rows,
-                    ceil_div(field("max_seqlen_q"), AttentionSpec.block) <= fact("max_grid_y"),
+                    ceil_div(field("max_seqlen_q"), _LEAST_BLOCK) <= fact("max_grid_y"),
                 ),
-                f"blocks of {AttentionSpec.block} queries are an axis of the grid",
+                f"blocks of {_LEAST_BLOCK} queries are an axis of the grid",
                 "Split the queries.",
             ),
             self.limit(

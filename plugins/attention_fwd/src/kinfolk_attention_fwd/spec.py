@@ -17,7 +17,7 @@ from kinfolk_attention_fwd.request import FLOAT_TYPES
 class AttentionSpec(Spec):
     """A workgroup has `block` queries of one head and sequence, a wave `atom` of them, and walks its keys in tiles of
     `tile_keys`: of `head_size` columns, their values of `head_size_v`, all of `dtype`. `capped`: scores are.
-    `windowed`: of the keys before its own a query sees the last ones alone. The other fields are
+    `windowed`: of the keys before its own a query sees the last ones alone. `waves` share a tile; the other fields are
     `kinfolk.tile.attention.schedule.Schedule`.
 
     The `lanes` of a wave read and write `vector_bytes` each at once; a staged row is followed by `row_padding_bytes`
@@ -25,9 +25,9 @@ class AttentionSpec(Spec):
     """
 
     lanes: ClassVar[int] = 64
-    waves: ClassVar[int] = 8
+    least_waves: ClassVar[int] = 4
+    most_waves: ClassVar[int] = 8
     atom: ClassVar[int] = 32
-    block: ClassVar[int] = 256
     vector_bytes: ClassVar[int] = 16
     row_padding_bytes: ClassVar[int] = 16
     value_slots: ClassVar[int] = 2
@@ -41,6 +41,7 @@ class AttentionSpec(Spec):
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
     capped: bool = attrs.field(validator=ExactBool())
     windowed: bool = attrs.field(validator=ExactBool())
+    waves: int = attrs.field(validator=ExactInt(minimum=least_waves, maximum=most_waves, step=4))
     tile_keys: int = attrs.field(validator=ExactInt(minimum=32, maximum=128, step=32))
     key_slots: int = attrs.field(validator=ExactInt(minimum=1, maximum=2))
     reads_together: int = attrs.field(validator=ExactInt(minimum=1, maximum=2))
@@ -49,6 +50,17 @@ class AttentionSpec(Spec):
     fence_every: int = attrs.field(validator=ExactInt(minimum=0, maximum=8))
     weights_after: int = attrs.field(validator=ExactInt(minimum=1, maximum=12))
     units_after_barrier: int = attrs.field(validator=ExactInt(minimum=0, maximum=15))
+
+    @property
+    def block(self) -> int:
+        """How many queries a workgroup has."""
+        return self.waves * self.atom
+
+    @property
+    def attributes(self) -> dict[str, int | str]:
+        """What a kernel asks of the compiler: of eight waves each has plain registers alone, of four also others."""
+        accumulators = "vgpr" if self.waves == self.most_waves else "either"
+        return {"workgroups_per_cu": self.workgroups_per_cu, "accumulators": accumulators}
 
     def work_per_round(self) -> LoopWork:
         """Return the keys of two tiles, for one head of as many tokens as a workgroup has queries."""

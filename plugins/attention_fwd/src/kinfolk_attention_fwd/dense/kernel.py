@@ -45,7 +45,6 @@ def emit_dense(spec: AttentionDenseSpec, arch: Arch) -> Kernel:
 
         control.if_else(queries.exist, attend)
 
-    attributes = {"workgroups_per_cu": spec.workgroups_per_cu, "accumulators": "vgpr"}
     return build_kernel(
-        spec.symbol(), spec.parameters(), arch=arch, block=frame.threads, attributes=attributes, body=body
+        spec.symbol(), spec.parameters(), arch=arch, block=frame.threads, attributes=spec.attributes, body=body
     )

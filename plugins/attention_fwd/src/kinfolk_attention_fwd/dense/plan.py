@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from kinfolk.candidate import Candidate
-from kinfolk.expr import ceil_div, field, floor_div, minimum, select
+from kinfolk.expr import ceil_div, field, floor_div, select
 from kinfolk.plan import Argument, FloatField, Launch, Plan
 from kinfolk_attention_fwd.bindings import dense_bindings, outputs
 from kinfolk_attention_fwd.dense.limits import CAPABILITY, CODE
 from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
-from kinfolk_attention_fwd.limits import DTYPES, WIDTHS, WINDOWED
+from kinfolk_attention_fwd.kinds import Kind, kinds, window_argument
 from kinfolk_attention_fwd.schedule import schedule_for, space_of
 
 if TYPE_CHECKING:
@@ -22,31 +22,19 @@ if TYPE_CHECKING:
     from kinfolk_attention_fwd.request import AttentionFwdRequest
 
 
-def dense_spec(
-    arch: Arch, widths: tuple[int, int], dtype: str, *, capped: bool = False, windowed: bool = False
-) -> AttentionDenseSpec:
-    """Return the spec for widths of keys and of values, in the arch's default schedule."""
-    key, value = widths
-    schedule = schedule_for(arch, capped=capped)
-    return AttentionDenseSpec(
-        head_size=key, head_size_v=value, dtype=dtype, capped=capped, windowed=windowed, **attrs.asdict(schedule)
-    )
+def dense_spec(arch: Arch, kind: Kind) -> AttentionDenseSpec:
+    """Return the spec of a kind, in the arch's default schedule."""
+    return AttentionDenseSpec(**attrs.asdict(kind), **attrs.asdict(schedule_for(arch, kind)))
 
 
 def dense_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
     """Yield every spec that a plan can name."""
-    for widths in WIDTHS:
-        for dtype in DTYPES:
-            for capped in (False, True):
-                for windowed in (False, True) if widths[0] in WINDOWED else (False,):
-                    yield dense_spec(arch, widths, dtype, capped=capped, windowed=windowed)
+    return (dense_spec(arch, kind) for kind in kinds())
 
 
 def dense_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup for a head, a block of queries and a sequence."""
-    widths = (request.head_size, request.head_size_v)
-    windowed = request.window_left >= 0
-    spec = dense_spec(arch, widths, request.dtype, capped=request.softcap > 0.0, windowed=windowed)
+    spec = dense_spec(arch, Kind.of(request))
     query_blocks = ceil_div(field("max_seqlen_q"), spec.block)
     numbers = {
         "seqlen_q": field("max_seqlen_q"),
@@ -55,8 +43,7 @@ def dense_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
         "num_kv_heads": field("num_kv_heads"),
         "heads_per_kv": floor_div(field("num_heads"), field("num_kv_heads")),
         "causal": select(field("causal"), 1, 0),
-        # No sequence has more keys.
-        **({"window_left": minimum(field("window_left"), spec.most_rows)} if windowed else {}),
+        **({"window_left": window_argument(spec.most_rows)} if spec.windowed else {}),
         "query_blocks": query_blocks,
     }
     pointers = [each.name for each in spec.parameters() if each.is_pointer]
