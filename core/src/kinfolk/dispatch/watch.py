@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any, cast
 
-import attrs
-
 from kinfolk.dispatch.interval import Observation
 from kinfolk.expr import Expr, Scope, Value
 from kinfolk.request import Request, launch_names
@@ -22,7 +20,8 @@ class Observer:
     def value_of(self, expr: Expr, scope: Scope) -> Value:
         """Evaluate and record an expression; its leaves are not counted as reads."""
         request = scope.request
-        unobserved = attrs.evolve(scope, request=getattr(request, "__kinfolk_request__", request))
+        plain = getattr(request, "__kinfolk_request__", request)
+        unobserved = Scope(request=plain, arch=scope.arch, tensors=scope.tensors)
         value = expr.value_in(unobserved)
         self.observations.append(Observation(expr, value, unobserved))
         return value

@@ -49,7 +49,8 @@ def height_field() -> Any:
 class Expr:
     """A node. Operators build nodes; `==` compares trees, `eq` builds a comparison; no node has a truth value."""
 
-    __slots__ = ()
+    __slots__ = ("_read",)
+    _read: tuple[Expr, ...]  # what `leaves` found; no part of what the node is
     tag: ClassVar[str]
     precedence: ClassVar[int] = 9
 
@@ -93,6 +94,10 @@ class Expr:
 
     def leaves(self) -> tuple[Expr, ...]:
         """Return every distinct field, fact, stride and extent read, in order of first appearance."""
+        try:
+            return self._read
+        except AttributeError:
+            pass
         found: dict[Expr, None] = {}
         ahead: list[Expr] = [self]
         while ahead:
@@ -101,7 +106,8 @@ class Expr:
                 ahead += reversed(children)
             elif isinstance(node, Leaf):
                 found[node] = None
-        return tuple(found)
+        object.__setattr__(self, "_read", tuple(found))
+        return self._read
 
     def data(self) -> list[Any]:
         """Return the tree as JSON data, `[tag, operand, ...]`; `from_data` gives it back exactly."""
