@@ -44,7 +44,8 @@ torch: $(INSTALLED)
 	$(BIN)/python .ci/torch_stage.py
 
 # Every spec of every family and arch, not only those that CI compiles, every shape of models, those that take long too,
-# every class of mutants, and what Triton makes of its kernels now (which installs Triton beside the caches).
+# every class of mutants, a hundred thousand requests of the bundles' readers, and what Triton makes of its kernels now
+# (which installs Triton beside the caches).
 sweep: $(INSTALLED)
 	$(BIN)/kinfolk resources --all
 	for shapes in plugins/*/src/*/shapes; do $(BIN)/kinfolk bench $$(echo $$shapes | cut -d/ -f2) --mode verify --long || exit 1; done
@@ -52,6 +53,7 @@ sweep: $(INSTALLED)
 		$(BIN)/kinfolk bench $$(echo $$shapes | cut -d/ -f2) --mode verify --executor isa --flavor $$flavor || exit 1; done; done
 	for family in $(notdir $(wildcard plugins/*)); do $(BIN)/kinfolk conformance $$family --level full || exit 1; done
 	for family in $(notdir $(wildcard plugins/*)); do $(BIN)/kinfolk mutate $$family --all || exit 1; done
+	$(BIN)/python -m pytest -q --every-request tests/test_bundle_drift.py
 	$(BIN)/python tools/compile_triton.py --check
 
 # Every kernel against what was last approved of, by every LLVM of the project; the compile lane does the same.

@@ -385,6 +385,12 @@ class Difference:
         return "\n".join([json.dumps(self.asked), *told])
 
 
+def edge_count(composition: Any, seed: int = 1) -> int:
+    """Return how many requests are asked before the random ones: at the edges of limits, and of fields."""
+    requests = Requests(composition, seed)
+    return sum(1 for _ in requests.at_edges()) + sum(1 for _ in requests.each_edge())
+
+
 def asked_of(composition: Any, count: int, seed: int = 1) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield requests as lines for C++, with what Python answers."""
     requests, python = Requests(composition, seed), Python(composition)

@@ -36,6 +36,12 @@ if importlib.util.find_spec("kinfolk_amdgcn"):  # what imports it is collected o
     _importable("random_llvm")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--every-request", action="store_true", help="ask readers of bundles all requests, as `make sweep` does"
+    )
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """Return the root of the checkout."""
