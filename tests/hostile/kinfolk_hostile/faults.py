@@ -19,6 +19,7 @@ from kinfolk.plan import Argument, Axis, Plan
 from kinfolk.refusal import Limit, Refusal
 from kinfolk_hostile import evasions
 from kinfolk_hostile.records import (
+    BoastfulRequest,
     HostileRequest,
     IdleSpec,
     LaxRequest,
@@ -26,6 +27,7 @@ from kinfolk_hostile.records import (
     MuteRequest,
     RoundingRequest,
     SteepRequest,
+    TurnedRequest,
 )
 from kinfolk_row_softmax import kernel as kernel_module
 from kinfolk_row_softmax.candidate import CAPABILITY, row_softmax_plan, row_softmax_specs
@@ -198,6 +200,10 @@ FAULTS: Final = {
     ),
     "shared_code": Fault(
         check="refusals", words="two limits share this code", capability=_limit(1, code="row_softmax.dtype")
+    ),
+    "turned_operand": Fault(check="operands", words="(rows, columns), its operand is", request=TurnedRequest),
+    "boastful_operand": Fault(
+        check="operands", words="its tensors state candidate = 'best' for ", request=BoastfulRequest
     ),
     "reads_clock": Fault(check="purity", words="dispatch touches the clock (monotonic)", plan=_timed_plan),
     "reads_environment": Fault(

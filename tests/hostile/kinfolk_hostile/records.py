@@ -6,10 +6,12 @@ from typing import Any, ClassVar
 
 import attrs
 
+from kinfolk.expr import field
 from kinfolk.fields import ExactFloat, ExactInt, launch_field
 from kinfolk.ir.types import I32
+from kinfolk.operand import Operand
 from kinfolk.parameters import Parameter
-from kinfolk_row_softmax.request import RowSoftmaxRequest
+from kinfolk_row_softmax.request import OPERANDS, RowSoftmaxRequest
 from kinfolk_row_softmax.spec import RowSoftmaxSpec
 
 
@@ -18,6 +20,27 @@ class HostileRequest(RowSoftmaxRequest):
     """The example's request under this family's name."""
 
     family: ClassVar[str] = "hostile"
+
+
+def _with_operand(position: int, **changed: Any) -> tuple[Operand, ...]:
+    """Return the example's operands with one changed: 0 x, 1 y, 2 lse."""
+    found = list(OPERANDS)
+    found[position] = attrs.evolve(found[position], **changed)
+    return tuple(found)
+
+
+@attrs.frozen(kw_only=True)
+class TurnedRequest(HostileRequest):
+    """It says that an output has its rows and columns in the other order."""
+
+    operands: ClassVar[tuple[Operand, ...]] = _with_operand(1, shape=(field("columns"), field("rows")))
+
+
+@attrs.frozen(kw_only=True)
+class BoastfulRequest(HostileRequest):
+    """It says that it pins a candidate where x is passed."""
+
+    operands: ClassVar[tuple[Operand, ...]] = _with_operand(0, states={"candidate": "best"})
 
 
 @attrs.frozen(kw_only=True)

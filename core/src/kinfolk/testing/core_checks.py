@@ -8,6 +8,7 @@ from kinfolk.testing.arch_checks import atoms, facts, lowerings, no_atoms, roles
 from kinfolk.testing.check import Check
 from kinfolk.testing.field_checks import strict_types
 from kinfolk.testing.limit_checks import limits, refusals
+from kinfolk.testing.operand_checks import no_operands, operands
 from kinfolk.testing.purity_checks import purity
 from kinfolk.testing.space_checks import analyses, determinism, identity, no_spec_fields, spec_fields, spec_space
 
@@ -51,6 +52,12 @@ CHECKS: Final = (
         name="refusals",
         proves="a refusal has code, field, value, limit, because and remedy, and its advice is admitted",
         run=refusals,
+    ),
+    Check(
+        name="operands",
+        proves="the tensors that a request declares are those that its plans bind, and state what it is",
+        run=operands,
+        applies=no_operands,
     ),
     Check(
         name="purity",
