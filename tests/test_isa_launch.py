@@ -14,6 +14,7 @@ from kinfolk.plugins.loading import load
 from kinfolk_amdgcn.isa.fault import MachineFault
 from kinfolk_amdgcn.isa.kernel_object import read_kernel
 from kinfolk_runtime.isa import MachineExecutor
+from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.toolchains.base import CompileJob
 from kinfolk_runtime.toolchains.host import toolchain_for
 
@@ -158,6 +159,16 @@ def test_an_alignment_that_is_no_power_of_two_is_told() -> None:
     for alignment in (0, 3, -4):
         with pytest.raises(BindError, match=f"alignment is {alignment}: pass a power of two"):
             MachineExecutor(alignment=alignment)
+
+
+def test_a_seed_that_is_none_is_told_by_its_field() -> None:
+    for make, name in ((MachineExecutor, "seed"), (Simulator, "order_seed"), (Simulator().with_order, "order_seed")):
+        assert make(0) and make(7)
+        for wrong in ("a", True, 1.0, None):
+            with pytest.raises(TypeError, match=f"^{name} takes a Python int, got {wrong!r} of type"):
+                make(wrong)
+        with pytest.raises(ValueError, match=f"^{name} must be at least 0, got -1"):
+            make(-1)
 
 
 def test_damaged_objects_are_told_and_none_ends_in_an_error_of_ours() -> None:

@@ -76,6 +76,18 @@ def test_no_candidate_gives_every_reason_of_every_plugin():
     assert codes == [limit.code for limit in (*NARROW, *WIDE)] + ["toyarch.width", "policy.q"]
 
 
+def test_a_reason_that_several_candidates_give_is_told_once():
+    composition = Composition([candidate("a", 0, WIDE), candidate("b", 1, (*NARROW, *WIDE)), candidate("c", 2, WIDE)])
+    request = ToyRequest(num_heads=136)
+    with pytest.raises(NoCandidate) as caught:
+        selected(composition, request)
+    assert str(caught.value) == textwrap.dedent(f"""\
+        no candidate for {request} on toyarch; 3 considered:
+          a, b, c: num_heads is 136, supported: a multiple of 16 and at most 128 (it is a toy). Play otherwise.
+          b: num_heads is 136, supported: 16 or 32 (it is a toy). Play otherwise.""")
+    assert len(caught.value.refusals) == 4
+
+
 def test_a_candidate_whose_capability_refuses_is_not_planned():
     planned = []
 

@@ -72,7 +72,7 @@ def judge(composition: Composed, request: Request, flavor: Flavor) -> Outcome:
 
 
 def chosen(composition: Composed, request: Request, flavor: Flavor) -> Verdict:
-    """Return the selected verdict; raise PinRefused or NoCandidate with every reason."""
+    """Return the selected verdict; raise PinRefused or NoCandidate with every reason, once for all who give it."""
     outcome = judge(composition, request, flavor)
     if outcome.selected is not None:
         return outcome.selected
@@ -83,9 +83,12 @@ def chosen(composition: Composed, request: Request, flavor: Flavor) -> Verdict:
         raise PinRefused("\n".join(lines), outcome.refusals)
     considered = outcome.verdicts
     lines = [f"no candidate for {plain} on {composition.arch.name}; {len(considered)} considered:"]
+    alike: dict[str, list[str]] = {}
     for verdict in considered:
         name = verdict.candidate.name
-        lines += [f"  {name}: {_reason(refusal, considered, name)}" for refusal in verdict.refusals]
+        for refusal in verdict.refusals:
+            alike.setdefault(_reason(refusal, considered, name), []).append(name)
+    lines += [f"  {', '.join(dict.fromkeys(names))}: {reason}" for reason, names in alike.items()]
     if not considered:
         lines += [f"  {refusal}" for refusal in outcome.refusals]
     raise NoCandidate("\n".join(lines), outcome.refusals)

@@ -46,11 +46,12 @@ def _rows(kernel: InspectedKernel) -> dict[str, str]:
     if loop is None or hot is None or every is None:
         return {"main loop": "none", **{name: str(value) for name, value in figures.items()}}
     rates = kernel.rates()
-    work = f"{kernel.work.tokens} tokens x {kernel.work.heads} heads" if kernel.work else "not said"
+    waves = f"{kernel.waves} waves"
+    work = f"{kernel.work.tokens} tokens x {kernel.work.heads} heads by {waves}" if kernel.work else ""
     names = ", ".join(block.label for block in loop.cold)
     told = {
         "main loop": f"{loop.header}, {len(loop.blocks)} blocks" + (f", cold: {names}" if names else ""),
-        "a round": f"{work} by {kernel.waves} waves",
+        "a round": work or f"{waves}, no work declared",
         "clocks per token and 64 heads, llvm": _with(rates["clocks_per_token_64h"], rates["clocks_per_token_64h_all"]),
         "clocks per token and 64 heads, real": _with(
             rates["clocks_per_token_64h_real"], rates["clocks_per_token_64h_real_all"]

@@ -11,6 +11,7 @@ from kinfolk.errors import BindError
 from kinfolk.machine import LaunchShape
 from kinfolk_runtime.isa.arguments import check_declared, check_shape, given_arguments
 from kinfolk_runtime.isa.memory import LaunchMemory
+from kinfolk_runtime.seeds import known_seed
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -32,14 +33,14 @@ class MachineExecutor:
     marks_writes = True
 
     def __init__(self, seed: int = 0, *, traced: bool = False, alignment: int = 1) -> None:
-        """`seed` draws where buffers lie; `traced` keeps what waves issue: `executed[0].trace.timing()`.
+        """`seed`, 0 or more, draws where buffers lie; `traced` keeps what waves issue: `executed[0].trace.timing()`.
 
         Buffers begin at multiples of `alignment`, a power of two, or of what their parameters declare if that is more.
         """
         if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
             raise BindError(f"alignment is {alignment!r}: pass a power of two, 1 for none beside what is declared.")
         self._alignment = alignment
-        self._seed = seed
+        self._seed = known_seed("seed", seed)
         self._traced = traced
         self._kernels: dict[tuple[str, str, str], Executable] = {}
         self.executed: list[Executed] = []

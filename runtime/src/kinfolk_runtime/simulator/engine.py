@@ -20,6 +20,7 @@ from kinfolk.errors import InternalError
 from kinfolk.ir.value import Kernel
 from kinfolk.parameters import Parameter
 from kinfolk_runtime.executor import Work
+from kinfolk_runtime.seeds import known_seed
 from kinfolk_runtime.simulator.buffers import Buffer, SparseBuffer, Storage
 from kinfolk_runtime.simulator.control import past_the_limit
 from kinfolk_runtime.simulator.entries import Entries
@@ -102,7 +103,7 @@ class Simulator:
         self.engine: Engine = engine
         self.round_limit = round_limit
         self.sanitize: frozenset[Sanitizer] = sanitizers(sanitize)
-        self._order_seed, self._entries = order_seed, entries
+        self._order_seed, self._entries = known_seed("order_seed", order_seed), entries
         self._programs: WeakKeyDictionary[Kernel, Program] = WeakKeyDictionary()
         self._fast: FastEngine | None = None
         self._notes: dict[str, None] = {}
@@ -120,7 +121,7 @@ class Simulator:
     def with_order(self, order_seed: int) -> Simulator:
         """Return a simulator of another order that shares this one's prepared kernels."""
         other = copy(self)
-        other._order_seed = order_seed
+        other._order_seed = known_seed("order_seed", order_seed)
         return other
 
     def with_round_limit(self, round_limit: int) -> Simulator:
@@ -147,7 +148,7 @@ class Simulator:
         anew after each barrier, of waves, and where buffers lie; 0 runs both in ascending order. Races are found in any
         order; others show what else depends on it, such as the sum of atomic additions of floats.
         """
-        order_seed = self._order_seed if order_seed is None else order_seed
+        order_seed = self._order_seed if order_seed is None else known_seed("order_seed", order_seed)
         if len(grid) != 3 or any(count < 0 for count in grid):
             raise KernelFault(f"grid {grid} is not three counts", kind="argument", kernel=kernel.name)
         memory = AddressSpace(order_seed)

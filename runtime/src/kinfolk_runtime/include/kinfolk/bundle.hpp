@@ -10,9 +10,12 @@
 #include <kinfolk/plan.hpp>
 #include <kinfolk/sha256.hpp>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 namespace kinfolk {
 
@@ -298,10 +301,19 @@ class Bundle {
     }
     std::string told = "no candidate for " + request.text() + " on " + data_->arch + "; " +
                        std::to_string(outcome.verdicts.size()) + " considered:";
+    std::vector<std::pair<std::string, std::vector<std::string>>> alike;  // a reason, once, and all who give it
     for (const Verdict& each : outcome.verdicts) {
       for (const Refusal& refusal : each.refusals) {
-        told += "\n  " + each.candidate + ": " + reason(refusal, outcome.verdicts, each.candidate);
+        const std::string said = reason(refusal, outcome.verdicts, each.candidate);
+        auto found = std::find_if(alike.begin(), alike.end(), [&](const auto& one) { return one.first == said; });
+        if (found == alike.end()) found = alike.emplace(found, said, std::vector<std::string>{});
+        if (found->second.empty() || found->second.back() != each.candidate) found->second.push_back(each.candidate);
       }
+    }
+    for (const auto& [said, names] : alike) {
+      told += "\n  ";
+      for (const std::string& name : names) told += (&name == &names.front() ? "" : ", ") + name;
+      told += ": " + said;
     }
     throw NoCandidate(told, std::move(outcome.refusals));
   }
