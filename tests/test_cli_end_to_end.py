@@ -50,6 +50,8 @@ BUDGETS = {
     "mla_absorb": (1, 512),
     "mla_project": (1, 512),
     "attention_dense": (1, 256),
+    "attention_segment": (1, 256),
+    "attention_reduce": (4, 128),
 }
 """Of each kind of kernel, how many workgroups share a compute unit, and the registers that leaves a lane."""
 

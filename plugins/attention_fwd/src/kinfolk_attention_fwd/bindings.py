@@ -66,7 +66,7 @@ def paged_bindings(request: AttentionFwdRequest) -> tuple[Binding, ...]:
             shape=(Axis(1),),
             alignment=4,
             access="readwrite",
-            means="how many page ids in use were outside the cache; those contributed nothing",
+            means="how many page ids that are looked at were outside the cache; those contributed nothing",
         ),
         *_results(request, (_TOKENS,), (_HEADS, _TOKENS)),
     )

@@ -54,6 +54,11 @@ def _scenarios(request: AttentionFwdRequest) -> Iterator[Scenario]:
         few, "chunk", "more queries than a workgroup has, in the midst of a sequence", ((270, 400), (1, 64))
     )
     yield _scenario(few, "empty", "no sequence has keys", ((QUERIES, 0), (2, 0)))
+    about = "page ids are asked for several times, and a first query does not see the last key of whole tiles"
+    yield _scenario(attrs.evolve(few, num_seg=1), "long", about, ((1, 4700), (2, 9008)))
+    about = "seven segments, of which short sequences leave some empty"
+    divided = tuple((2, length) for length in (0, 1, 40, 65, 450, 2100))
+    yield _scenario(attrs.evolve(few, num_seg=7), "segments", about, divided)
     yield _scenario(few, "climb", "one key of a tile lifts half of the maxima by far", ((QUERIES, LONG),), climbing)
     yield _scenario(few, "extreme", "finite scores of 1e30 and 1e38 of both signs", SHORT, extreme)
     yield _scenario(few, "constant", "all keys of a sequence alike", ((20, 150),), constant)

@@ -10,12 +10,15 @@ from kinfolk.hooks import hookimpl
 from kinfolk.refusal import Refusal, unmet
 from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
 from kinfolk_attention_fwd.request import AttentionFwdRequest
+from kinfolk_attention_fwd.segmented.reduce.spec import AttentionReduceSpec
+from kinfolk_attention_fwd.segmented.spec import AttentionSegmentSpec
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
     from kinfolk.candidate import Candidate
     from kinfolk.check import Finding, Scenario
     from kinfolk.ir import Kernel
+    from kinfolk.refusal import Limit
     from kinfolk.request import Request
     from kinfolk.spec import Spec
     from kinfolk.usage import Usage
@@ -33,37 +36,62 @@ def kinfolk_request_type() -> type[AttentionFwdRequest]:
 def kinfolk_candidates(arch: Arch) -> Iterable[Candidate]:
     """Return the candidates; what an arch lacks for one is a refusal of its specs there."""
     from kinfolk_attention_fwd.dense.plan import DENSE
+    from kinfolk_attention_fwd.segmented.plan import SEGMENTED
 
-    return (DENSE,)
+    return (DENSE, SEGMENTED)
 
 
 @hookimpl
 def kinfolk_validate_spec(spec: Spec, arch: Arch) -> Iterable[Refusal]:
     """Return what makes a spec impossible on the arch."""
-    from kinfolk_attention_fwd.dense import limits as dense
+    return unmet(_spec_limits(spec), spec, arch, PLUGIN)
 
-    return unmet(dense.SPEC_LIMITS, spec, arch, PLUGIN) if isinstance(spec, AttentionDenseSpec) else ()
+
+def _spec_limits(spec: Spec) -> tuple[Limit, ...]:
+    from kinfolk_attention_fwd.dense import limits as dense
+    from kinfolk_attention_fwd.segmented import limits as segmented
+
+    if isinstance(spec, AttentionDenseSpec):
+        return dense.SPEC_LIMITS
+    if isinstance(spec, AttentionSegmentSpec):
+        return segmented.SPEC_LIMITS
+    return segmented.REDUCE_SPEC_LIMITS if isinstance(spec, AttentionReduceSpec) else ()
 
 
 @hookimpl
 def kinfolk_emit_ir(spec: Spec, arch: Arch) -> Kernel | None:
     """Return the kernel of a spec."""
-    if not isinstance(spec, AttentionDenseSpec):
-        return None
-    from kinfolk_attention_fwd.dense.kernel import emit_dense
+    if isinstance(spec, AttentionDenseSpec):
+        from kinfolk_attention_fwd.dense.kernel import emit_dense
 
-    return emit_dense(spec, arch)
+        return emit_dense(spec, arch)
+    if isinstance(spec, AttentionSegmentSpec):
+        from kinfolk_attention_fwd.segmented.kernel import emit_segment
+
+        return emit_segment(spec, arch)
+    if isinstance(spec, AttentionReduceSpec):
+        from kinfolk_attention_fwd.segmented.reduce.kernel import emit_reduce
+
+        return emit_reduce(spec, arch)
+    return None
 
 
 @hookimpl
 def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Refusal]:
     """Return what the compiled kernel takes beyond its schedule's budget, in the figures the arch declares."""
-    from kinfolk_attention_fwd.dense import limits as dense
-
-    if not isinstance(spec, AttentionDenseSpec):
-        return ()
-    declared = [limit for limit in dense.LIMITS.of_resources(spec) if limit.field in usage.figures]
+    declared = [limit for limit in _resource_limits(spec) if limit.field in usage.figures]
     return unmet(declared, SimpleNamespace(**usage.figures), arch, PLUGIN)
+
+
+def _resource_limits(spec: Spec) -> tuple[Limit, ...]:
+    from kinfolk_attention_fwd.dense import limits as dense
+    from kinfolk_attention_fwd.segmented import limits as segmented
+
+    if isinstance(spec, AttentionDenseSpec):
+        return dense.LIMITS.of_resources(spec)
+    if isinstance(spec, AttentionSegmentSpec):
+        return segmented.resource_limits(spec)
+    return segmented.reduce_resource_limits(spec) if isinstance(spec, AttentionReduceSpec) else ()
 
 
 @hookimpl

@@ -23,7 +23,8 @@ Floats = npt.NDArray[np.float64]
 class Sequence:
     """A sequence: `query` [tokens, heads, columns], and of the keys that exist, by their `positions`, `keys` and
     `values` [keys, heads, columns], in fp64: what their elements stand for. `length` counts the keys that do not exist
-    too, whose `refused` page ids lie outside the cache. `place` says where the queries are in `out`.
+    too, whose page ids lie outside the cache: `refused` of them, but for pages that lie before the window of every
+    query whole, and are not looked at. `place` says where the queries are in `out`.
     """
 
     place: Any
@@ -69,7 +70,9 @@ def _of_pages(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> Iter
             inputs[name][at].astype(np.float64) * unit for name, unit in zip(("k", "v"), units, strict=True)
         )
         query = inputs["q"][tokens].astype(np.float64)
-        yield Sequence((tokens,), query, keys, values, positions, length, int(np.count_nonzero(~known)))
+        begin = max(length - len(query) - request.window_left, 0) // page if request.window_left >= 0 else 0
+        refused = int(np.count_nonzero(~known[begin:]))
+        yield Sequence((tokens,), query, keys, values, positions, length, refused)
 
 
 def _units(request: AttentionFwdRequest) -> tuple[float, float]:

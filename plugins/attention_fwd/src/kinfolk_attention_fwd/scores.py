@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
@@ -63,16 +63,24 @@ def mask_before(scores: Many[Value], keys: Many[Value], first: Value) -> list[Va
     return [arithmetic.select(index < first, masked, score) for score, index in zip(scores, keys, strict=True)]
 
 
+class Elements(Protocol):
+    """Where scores lie."""
+
+    def elements(self, scores: Many[Value]) -> list[Value]:
+        """Return a lane's scores, those of a block after the other."""
+        ...
+
+
 @attrs.frozen(eq=False)
 class Cap:
     """Scores cap tanh(scale q.k / cap): tanh x = 1 - 2 / (1 + exp 2x), of which neither end overflows to NaN."""
 
-    scores: TileScores
+    scores: Elements
     cap: Value
     factor: Value
 
     @classmethod
-    def of(cls, scores: TileScores, scale: Value, cap: Value) -> Cap:
+    def of(cls, scores: Elements, scale: Value, cap: Value) -> Cap:
         """Return it for a scale and a positive cap, known at launch."""
         return cls(scores, cap, arithmetic.fdiv(scale * (2.0 * LOG2_E), cap))
 

@@ -1,0 +1,166 @@
+"""What a request over segments of paged keys launches and binds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from kinfolk.candidate import Candidate
+from kinfolk.expr import Expr, eq, field, minimum, select, stride
+from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
+from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
+from kinfolk_attention_fwd.segmented.limits import CAPABILITY, CODE, DTYPES, HEAD_SIZES, PAGE_SIZES
+from kinfolk_attention_fwd.segmented.reduce.spec import AttentionReduceSpec
+from kinfolk_attention_fwd.segmented.segments import GROUPS, HEADS_PER_KV, Segments
+from kinfolk_attention_fwd.segmented.spec import AttentionSegmentSpec
+
+if TYPE_CHECKING:
+    from kinfolk.arch import Arch
+    from kinfolk.parameters import Parameter
+    from kinfolk.spec import Spec
+    from kinfolk_attention_fwd.request import AttentionFwdRequest
+
+
+@attrs.frozen(kw_only=True)
+class Schedule:
+    """The fields of a spec that say how, not what."""
+
+    ring: int
+    workgroups_per_cu: int
+
+
+_LONG, _SHORT = Schedule(ring=4, workgroups_per_cu=2), Schedule(ring=2, workgroups_per_cu=3)
+_WIDE: Final = {64: Schedule(ring=4, workgroups_per_cu=3), 192: Schedule(ring=2, workgroups_per_cu=2)}
+_SCHEDULES: Final[tuple[tuple[str | None, Mapping[int, Schedule]], ...]] = (
+    (
+        "transpose_read_16",
+        _WIDE | dict.fromkeys((80, 96, 128), _LONG) | {256: Schedule(ring=1, workgroups_per_cu=2)},
+    ),
+    (None, _WIDE | dict.fromkeys((80, 96, 128), _SHORT) | {256: Schedule(ring=1, workgroups_per_cu=1)}),
+)
+"""By the role that an arch must have an op in, the last holds everywhere, and by the width of heads. As many tiles on
+their way as hide memory's latency at the rate at which a compute unit has its share of the bandwidth, with room to
+spare, and as registers and workgroup memory hold.
+"""
+
+
+def segment_spec(arch: Arch, head_size: int, dtype: str, *, capped: bool = False) -> AttentionSegmentSpec:
+    """Return the spec for heads of a width, in the arch's default schedule."""
+    schedules = next(known for role, known in _SCHEDULES if role is None or role in arch.roles)
+    return AttentionSegmentSpec(head_size=head_size, dtype=dtype, capped=capped, **attrs.asdict(schedules[head_size]))
+
+
+def segmented_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
+    """Yield every spec that a plan can name."""
+    for head_size in HEAD_SIZES:
+        for dtype in DTYPES:
+            for capped in (False, True):
+                yield segment_spec(arch, head_size, dtype, capped=capped)
+            yield AttentionReduceSpec(head_size=head_size, dtype=dtype)
+
+
+def _page_shift() -> Expr:
+    found: Expr = select(eq(field("page_size"), PAGE_SIZES[0]), 0, 0)
+    for shift, size in enumerate(PAGE_SIZES):
+        found = select(eq(field("page_size"), size), shift, found)
+    return found
+
+
+def segmented_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
+    """Return the plan of an admitted request: a workgroup for a head of keys and rows that read it, a sequence and a
+    segment; where there are several segments, then one for a row.
+    """
+    spec = segment_spec(arch, request.head_size, request.dtype, capped=request.softcap > 0.0)
+    last = AttentionReduceSpec(head_size=request.head_size, dtype=request.dtype)
+    segments = Segments.of(spec)
+    window = minimum(field("window_left"), spec.most_rows)
+    numbers = {
+        "block_table_stride": stride("block_table", 0),
+        "num_pages": field("num_pages"),
+        "page_shift": _page_shift(),
+        "total_q": field("total_q"),
+        "max_seqlen_q": field("max_seqlen_q"),
+        "max_seqlen_k": field("max_seqlen_k"),
+        "num_kv_heads": field("num_kv_heads"),
+        "heads_per_kv": HEADS_PER_KV,
+        "num_heads": field("num_heads"),
+        "causal": select(field("causal"), 1, 0),
+        "window_left": select(field("window_left") < 0, spec.most_rows, window),
+        "num_segments": segments.count,
+    }
+    return Plan(
+        request=request,
+        launches=(
+            Launch(
+                spec=spec,
+                grid=(GROUPS * field("num_kv_heads"), field("num_seqs"), segments.count),
+                block=spec.waves * arch.wave_size,
+                arguments=_arguments(spec.parameters(), numbers),
+            ),
+            Launch(
+                spec=last,
+                grid=(field("max_seqlen_q") * field("num_heads"), field("num_seqs"), 1),
+                block=last.waves * arch.wave_size,
+                arguments=_arguments(last.parameters(), numbers, scaled=request.softcap > 0.0),
+                condition=segments.are_several,
+            ),
+        ),
+        bindings=(*paged_bindings(request), *_workspace(segments)),
+        outputs=outputs(request),
+        contents=PAGED_CONTENTS,
+        remarks=segments.remarks(),
+    )
+
+
+def _arguments(
+    parameters: tuple[Parameter, ...], numbers: dict[str, Expr], *, scaled: bool = False
+) -> tuple[Argument, ...]:
+    """Return the arguments of parameters: bindings and fields of their names, and numbers. `scaled`: scores are."""
+
+    def argument(parameter: Parameter) -> Argument:
+        if parameter.is_pointer:
+            return Argument(parameter.name, "pointer", parameter.name)
+        if parameter.kind == "f32":
+            unit = scaled and parameter.name in ("scale", "k_scale")
+            return Argument(parameter.name, "f32", 1.0 if unit else FloatField(parameter.name))
+        return Argument(parameter.name, "i32", numbers[parameter.name])
+
+    return tuple(map(argument, parameters))
+
+
+def _workspace(segments: Segments) -> tuple[Binding, ...]:
+    """Return what the segments leave to the second kernel; nothing where there is one."""
+
+    def binding(name: str, alignment: int, width: Expr | int, means: str) -> Binding:
+        return Binding(
+            name=name,
+            role="workspace",
+            dtype="f32",
+            shape=(
+                Axis(field("total_q")),
+                Axis(field("num_heads")),
+                Axis(segments.kept, called="segments"),
+                Axis(width),
+            ),
+            alignment=alignment,
+            access="readwrite",
+            means=means,
+        )
+
+    return (
+        binding("part_out", 16, field("head_size_v"), "sums of weighted values of each segment's keys"),
+        binding("part_ml", 8, 2, "largest score and sum of weights of each segment's keys"),
+    )
+
+
+SEGMENTED: Final = Candidate(
+    name=CODE,
+    priority=20,
+    plugin="kinfolk-attention-fwd",
+    capability=CAPABILITY,
+    plan=segmented_plan,
+    specs=segmented_specs,
+    min_llvm=20,
+)

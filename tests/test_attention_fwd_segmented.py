@@ -1,0 +1,324 @@
+"""Attention over segments of paged keys: its kernels on the simulator, against the reference and with faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import pytest
+from built_once import artifact_of, judged
+from emitter_faults import assert_seen, with_fault
+
+from kinfolk.dispatch import dispatch
+from kinfolk.errors import PinRefused
+from kinfolk.expr import Scope
+from kinfolk.ir.value import Value
+from kinfolk.plugins.composition import Composition, compose
+from kinfolk.spec import Spec
+from kinfolk_attention_fwd.request import AttentionFwdRequest
+from kinfolk_attention_fwd.segmented import division, kernel, merge, tiles, work
+from kinfolk_attention_fwd.segmented.plan import segment_spec
+from kinfolk_attention_fwd.segmented.reduce import kernel as reduce_kernel
+from kinfolk_attention_fwd.segmented.reduce.spec import AttentionReduceSpec
+from kinfolk_attention_fwd.segmented.segments import Segments
+from kinfolk_attention_fwd.segmented.spec import AttentionSegmentSpec
+from kinfolk_runtime.artifact import Artifact
+from kinfolk_runtime.inspection import inspect_spec
+
+ARCHS = ("gfx942", "gfx950")
+pytestmark = pytest.mark.needs("attention_fwd", *ARCHS)
+
+REQUEST = AttentionFwdRequest(
+    layout="paged",
+    num_seqs=2,
+    total_q=4,
+    max_seqlen_q=2,
+    max_seqlen_k=700,
+    num_heads=16,
+    num_kv_heads=2,
+    head_size=128,
+    head_size_v=128,
+    page_size=16,
+    num_pages=100,
+    dtype="bf16",
+    kv_dtype="bf16",
+    causal=True,
+    return_lse=True,
+    scale=128**-0.5,
+    num_seg=3,
+    candidate="attention_fwd.segmented",
+)
+WINDOW = {"window_left": 40, "max_seqlen_q": 9, "total_q": 18}
+F16 = {"dtype": "f16", "kv_dtype": "f16"}
+Patch = pytest.MonkeyPatch
+
+
+def wide(columns: int) -> dict[str, int]:
+    return {"head_size": columns, "head_size_v": columns}
+
+
+def served(arch: str, flavor: str = "llvm22", **changes: Any) -> tuple[Composition, Artifact]:
+    return compose("attention_fwd", arch), artifact_of(attrs.evolve(REQUEST, **changes), arch, flavor)
+
+
+@pytest.mark.simulate
+@pytest.mark.parametrize(
+    ("arch", "changes"),
+    [
+        ("gfx942", {}),
+        ("gfx950", {"page_size": 64, "num_seg": 2, "softcap": 20.0, **WINDOW}),
+        ("gfx942", {"page_size": 128, "num_seg": 7, **F16, **WINDOW, "causal": False}),
+        ("gfx950", {"page_size": 32, "num_seg": 0, "num_heads": 2}),
+    ],
+    ids=str,
+)
+def test_every_scenario_passes(arch: str, changes: dict[str, Any]) -> None:
+    composition, artifact = served(arch, **changes)
+    for each in composition.scenarios(artifact.plan.request):
+        report = judged(composition, artifact, each.name)
+        assert report.status == "pass", (each.name, report.findings)
+
+
+@pytest.mark.simulate
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("columns", [64, 80, 96, 192, 256])
+def test_other_widths_are_served(arch: str, columns: int) -> None:
+    composition, artifact = served(arch, **wide(columns), num_heads=10)
+    for name in ("whole", "ragged", "segments", "climb"):
+        report = judged(composition, artifact, name)
+        assert report.status == "pass", (name, report.findings)
+
+
+@pytest.mark.simulate
+@pytest.mark.parametrize("count", [1, 2, 7, 16, 64])
+@pytest.mark.parametrize("heads", [(2, 2), (8, 2), (32, 1)], ids=str)
+def test_any_number_of_segments_gives_the_same(count: int, heads: tuple[int, int]) -> None:
+    """Of a batch whose sequences leave many of them empty: those write no more than that, and read nothing."""
+    changes = {"num_heads": heads[0], "num_kv_heads": heads[1], "num_seg": count, "max_seqlen_k": 2100}
+    composition, artifact = served("gfx942", **changes)
+    report = judged(composition, artifact, "whole")
+    assert report.status == "pass", report.findings
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("flavor", ["llvm22", "llvm20"])
+@pytest.mark.parametrize(("arch", "in_flight"), [("gfx942", 12), ("gfx950", 28)])
+def test_the_loop_keeps_loads_in_flight_and_takes_few_instructions(arch: str, in_flight: int, flavor: str) -> None:
+    """Of the hot blocks; no wave waits for another, and none for all it has asked for, in the cold ones either."""
+    composition = compose("attention_fwd", arch)
+    found = inspect_spec(composition, segment_spec(composition.arch, 128, "bf16"), flavor, mca=False)
+    assert found.hot is not None and found.every is not None and found.work is not None
+    keys = found.work.tokens // found.waves
+    assert len(found.hot.instructions) <= 8 * keys
+    waits = [each.waits["vmcnt"] for each in found.hot.instructions if "vmcnt" in each.waits]
+    assert waits and min(waits) == in_flight
+    assert all(each.waits.get("vmcnt", 1) > 0 for each in found.every.instructions)
+    assert not any("s_barrier" in each.text for each in found.every.instructions)
+    loads = [each for each in found.hot.instructions if each.text.startswith("buffer_load")]
+    assert len(loads) * 8 == keys * 4  # all of them whole lines of 16 bytes a lane: 4 of keys and 4 of values a tile
+    assert all("dwordx4" in each.text for each in loads)
+    assert found.scratch_ops == 0
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("arch", ARCHS)
+def test_segments_are_put_together_after_one_wait(arch: str) -> None:
+    """What is read of 64 segments is asked for before any of it is waited for."""
+    composition = compose("attention_fwd", arch)
+    found = inspect_spec(composition, AttentionReduceSpec(head_size=128, dtype="bf16"), "llvm22", mca=False)
+    assert found.hot is not None
+    order = [
+        "load" if each.text.startswith("buffer_load") else "wait"
+        for each in found.hot.instructions
+        if each.text.startswith("buffer_load") or "vmcnt" in each.waits
+    ]
+    assert order.count("load") == 1 + 64 // AttentionReduceSpec.waves
+    assert "load" not in order[order.index("wait") :]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"layout": "dense", "page_size": 0, "num_pages": 0}, "layout"),
+        (wide(112), "head_size"),
+        ({"head_size_v": 64}, "head_size_v"),
+        ({"page_size": 8}, "page_size"),
+        ({"page_size": 256}, "page_size"),
+        ({"sinks": True}, "sinks"),
+        ({"alibi": True}, "alibi"),
+        ({"kv_dtype": "f16"}, "kv_dtype"),
+        ({"num_seg": 2**12 + 1}, "num_seg"),
+        ({"num_pages": 2**27 + 1}, "num_pages"),
+    ],
+    ids=str,
+)
+def test_what_is_not_served_is_refused_by_name(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(PinRefused) as refused:
+        dispatch(attrs.evolve(REQUEST, **changes), "gfx942")
+    assert f"attention_fwd.segmented.{field}" in {each.code for each in refused.value.refusals}
+
+
+@pytest.mark.parametrize(
+    ("sequences", "keys", "heads", "count"),
+    [
+        (1, 8192, 8, 64),  # 8 workgroups of 304 times 3: more segments would have fewer than 128 keys
+        (1, 2048, 8, 16),
+        (1, 127, 8, 1),
+        (64, 8192, 8, 1),  # 512 workgroups, and no room for as many again
+        (16, 8192, 8, 7),  # 128 * 7 <= 912
+        (256, 8192, 8, 1),
+    ],
+)
+def test_segments_fill_the_compute_units(sequences: int, keys: int, heads: int, count: int) -> None:
+    arch = compose("attention_fwd", "gfx942").arch
+    changes = {"num_seqs": sequences, "total_q": sequences, "max_seqlen_q": 1, "max_seqlen_k": keys, "num_seg": 0}
+    request = attrs.evolve(REQUEST, num_heads=4 * heads, num_kv_heads=heads, **changes)
+    segments = Segments.of(segment_spec(arch, 128, "bf16"))
+    assert arch.facts["compute_units"] == 304
+    assert segments.count.integer(Scope(request=request, arch=arch)) == count
+
+
+def no_mask(patch: Patch) -> None:
+    patch.setattr(kernel, "mask_scores", lambda scores, keys, valid: list(scores))
+
+
+def mask_off_by_one(patch: Patch) -> None:
+    whole = kernel.mask_scores
+    patch.setattr(kernel, "mask_scores", lambda scores, keys, valid: whole(scores, keys, valid + 1))
+
+
+def window_off_by_one(patch: Patch) -> None:
+    whole = kernel.mask_before
+    patch.setattr(kernel, "mask_before", lambda scores, keys, first: whole(scores, keys, first - 1))
+
+
+def diagonal_of_the_first_token(patch: Patch) -> None:
+    """Every token sees as many keys as the first of a workgroup's rows does."""
+    whole = work.Work.token_of
+    patch.setattr(work.Work, "token_of", lambda self, row: whole(self, self.first_row))
+
+
+def every_tile_whole(patch: Patch) -> None:
+    patch.setattr(work.Work, "seen_by_all", lambda self: self.sequence.length)
+
+
+def dropped_rescale(patch: Patch) -> None:
+    patch.setattr(kernel, "scale_accumulators", lambda accumulators, factor: list(accumulators))
+
+
+def values_not_transposed(patch: Patch) -> None:
+    whole = kernel.transpose_16_bit
+
+    def turned(rows: Sequence[Value]) -> list[Value]:
+        columns = whole(rows)
+        return [columns[1], columns[0], *columns[2:]]
+
+    patch.setattr(kernel, "transpose_16_bit", turned)
+
+
+def first_part_of_every_page(patch: Patch) -> None:
+    patch.setattr(tiles.Parts, "place", lambda self, tile: tile & 0)
+
+
+def words_of_the_tile_before(patch: Patch) -> None:
+    whole = tiles.Tiles.read
+    patch.setattr(tiles.Tiles, "read", lambda self, tile: whole(self, tile - 1))
+
+
+def words_not_written_again(patch: Patch) -> None:
+    """The words of the first tiles serve for the next as many, too."""
+    patch.setattr(kernel.Segment, "_refilled", lambda self, first, identifiers: identifiers)
+
+
+def a_tile_in_two_segments(patch: Patch) -> None:
+    whole = division.Division.segment
+
+    def segment(self: division.Division, number: Value) -> tuple[Value, Value]:
+        begin, end = whole(self, number)
+        return begin, division.arithmetic.smin(end + 1, self.tiles)
+
+    patch.setattr(division.Division, "segment", segment)
+
+
+def a_wave_left_out(patch: Patch) -> None:
+    """What one wave has of the rows is not added."""
+    whole = merge.Merge._read
+    patch.setattr(merge.Merge, "_read", lambda self, wave: whole(self, wave if wave < 3 else 0))
+
+
+def waves_do_not_meet(patch: Patch) -> None:
+    count = iter(range(1 << 20))
+    barrier = merge.control.barrier
+    patch.setattr(merge.control, "barrier", lambda: barrier() if next(count) != 1 else None)
+
+
+def heads_of_the_first_key_head(patch: Patch) -> None:
+    whole = work.Work.head_of
+    patch.setattr(work.Work, "head_of", lambda self, row: whole(attrs.evolve(self, kv_head=self.kv_head & 0), row))
+
+
+def rows_past_the_last(patch: Patch) -> None:
+    """A tile's rows are read whole, whatever of it the sequence has."""
+    patch.setattr(tiles, "bounded", lambda number, most: tiles.constant(most, tiles.I32))
+
+
+def identifiers_not_checked(patch: Patch) -> None:
+    """The nearest page that there is serves for one that is not."""
+    whole = tiles.arithmetic.icmp
+
+    def icmp(a: Value, b: Value, *, predicate: str) -> Value:
+        return a.eq(a) if predicate == "ult" else whole(a, b, predicate=predicate)
+
+    patch.setattr(tiles.arithmetic, "icmp", icmp)
+
+
+def empty_segments_weigh(patch: Patch) -> None:
+    """All segments are read, those that nothing was written of, too."""
+    patch.setattr(division.Division, "used", lambda self: division.constant(1 << 20, division.I32))
+
+
+def weights_of_other_segments(patch: Patch) -> None:
+    whole = reduce_kernel.Reduce._handed
+    patch.setattr(reduce_kernel.Reduce, "_handed", lambda self, factor: whole(self, factor)[::-1])
+
+
+def segments_under_their_own_maxima(patch: Patch) -> None:
+    patch.setattr(
+        reduce_kernel.FusedSoftmax, "weight", lambda self, row, score: reduce_kernel.constant(1.0, reduce_kernel.F32)
+    )
+
+
+Plant = Callable[[Patch], None]
+FAULTS: list[tuple[Plant, str, type[Spec], set[str]]] = [
+    (no_mask, "lengths", AttentionSegmentSpec, {"tolerance"}),
+    (mask_off_by_one, "ragged", AttentionSegmentSpec, {"tolerance"}),
+    (diagonal_of_the_first_token, "long", AttentionSegmentSpec, {"untouched"}),
+    (every_tile_whole, "chunk", AttentionSegmentSpec, {"tolerance"}),
+    (window_off_by_one, "own_key", AttentionSegmentSpec, {"tolerance"}),
+    (dropped_rescale, "climb", AttentionSegmentSpec, {"tolerance"}),
+    (values_not_transposed, "whole", AttentionSegmentSpec, {"tolerance"}),
+    (first_part_of_every_page, "lengths", AttentionSegmentSpec, {"tolerance"}),
+    (words_of_the_tile_before, "lengths", AttentionSegmentSpec, {"tolerance"}),
+    (words_not_written_again, "long", AttentionSegmentSpec, {"tolerance"}),
+    (a_tile_in_two_segments, "segments", AttentionSegmentSpec, {"tolerance"}),
+    (a_wave_left_out, "lengths", AttentionSegmentSpec, {"tolerance"}),
+    (waves_do_not_meet, "lengths", AttentionSegmentSpec, {"simulation"}),
+    (heads_of_the_first_key_head, "whole", AttentionSegmentSpec, {"simulation"}),
+    (rows_past_the_last, "lengths", AttentionSegmentSpec, {"simulation"}),
+    (identifiers_not_checked, "bad_pages", AttentionSegmentSpec, {"simulation"}),
+    (empty_segments_weigh, "segments", AttentionReduceSpec, {"simulation"}),
+    (weights_of_other_segments, "segments", AttentionReduceSpec, {"tolerance"}),
+    (segments_under_their_own_maxima, "climb", AttentionReduceSpec, {"tolerance"}),
+]
+
+
+@pytest.mark.simulate
+@pytest.mark.parametrize(("plant", "name", "kind", "wanted"), FAULTS, ids=lambda each: getattr(each, "__name__", None))
+def test_a_planted_fault_is_seen(
+    plant: Plant, name: str, kind: type[Spec], wanted: set[str], monkeypatch: Patch
+) -> None:
+    windowed = WINDOW if name == "own_key" else {**WINDOW, "window_left": -1}
+    composition, artifact = served("gfx942", page_size=32, num_seg=2, **windowed)
+    assert judged(composition, artifact, name).status == "pass"
+    assert_seen(judged(composition, with_fault(composition, artifact, kind, plant, monkeypatch), name), wanted)
