@@ -160,19 +160,22 @@ def test_what_is_not_served_is_refused_by_name(changes: dict[str, Any], field: s
 
 
 @pytest.mark.parametrize(
-    ("sequences", "keys", "heads", "count"),
+    ("sequences", "keys", "heads", "window", "count"),
     [
-        (1, 8192, 8, 64),  # 8 workgroups of 304 times 3: more segments would have fewer than 128 keys
-        (1, 2048, 8, 16),
-        (1, 127, 8, 1),
-        (64, 8192, 8, 1),  # 512 workgroups, and no room for as many again
-        (16, 8192, 8, 7),  # 128 * 7 <= 912
-        (256, 8192, 8, 1),
+        (1, 8192, 8, -1, 64),  # 8 workgroups of 304 times 3: more segments would have fewer than 128 keys
+        (1, 2048, 8, -1, 16),
+        (1, 127, 8, -1, 1),
+        (64, 8192, 8, -1, 1),  # 512 workgroups, and no room for as many again
+        (16, 8192, 8, -1, 7),  # 128 * 7 <= 912
+        (256, 8192, 8, -1, 1),
+        (1, 8192, 8, 254, 1),
+        (1, 8192, 8, 255, 2),
     ],
 )
-def test_segments_fill_the_compute_units(sequences: int, keys: int, heads: int, count: int) -> None:
+def test_segments_fill_the_compute_units(sequences: int, keys: int, heads: int, window: int, count: int) -> None:
     arch = compose("attention_fwd", "gfx942").arch
     changes = {"num_seqs": sequences, "total_q": sequences, "max_seqlen_q": 1, "max_seqlen_k": keys, "num_seg": 0}
+    changes |= {"window_left": window}
     request = attrs.evolve(REQUEST, num_heads=4 * heads, num_kv_heads=heads, **changes)
     segments = Segments.of(segment_spec(arch, 128, "bf16"))
     assert arch.facts["compute_units"] == 304

@@ -109,8 +109,9 @@ def kinfolk_scenarios(request: Request) -> Iterable[Scenario]:
 def kinfolk_mutation_requests(arch: Arch) -> Iterable[Request]:
     """Return small requests for each candidate."""
     from kinfolk_attention_fwd.scenarios import mutation_requests
+    from kinfolk_attention_fwd.segmented import small
 
-    return mutation_requests()
+    return (*mutation_requests(), *small.mutation_requests())
 
 
 @hookimpl

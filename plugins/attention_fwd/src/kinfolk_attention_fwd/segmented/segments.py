@@ -17,6 +17,9 @@ from kinfolk_attention_fwd.segmented.spec import AttentionSegmentSpec
 HEADS_PER_KV: Final = floor_div(field("num_heads"), field("num_kv_heads"))
 GROUPS: Final = ceil_div(field("max_seqlen_q") * HEADS_PER_KV, AttentionSegmentSpec.columns)
 """Workgroups that the rows of the longest sequence and a head of keys take."""
+_WINDOW: Final = field("window_left") + field("max_seqlen_q")
+SEEN: Final = select(field("window_left") < 0, field("max_seqlen_k"), minimum(field("max_seqlen_k"), _WINDOW))
+"""Keys of the longest sequence that some query sees, at most."""
 
 
 @attrs.frozen(kw_only=True)
@@ -40,7 +43,7 @@ class Segments:
         workgroups = maximum(GROUPS, 1) * field("num_kv_heads") * field("num_seqs")
         fill = units * spec.workgroups_per_cu // workgroups
         least = spec.waves * spec.ring * spec.tile_keys
-        own = minimum(fill, field("max_seqlen_k") // least, fact("max_grid_z"), spec.most_segments)
+        own = minimum(fill, SEEN // least, fact("max_grid_z"), spec.most_segments)
         count = maximum(select(field("num_seg") > 0, field("num_seg"), own), 1)
         return cls(units=units, workgroups=workgroups, fill=fill, least=least, count=count)
 
@@ -57,7 +60,7 @@ class Segments:
     def remarks(self) -> tuple[Remark, ...]:
         """Return how many segments there are and why, for people: one of these holds."""
         asked, several = field("num_seg") > 0, self.are_several
-        fills = field("max_seqlen_k") // self.least >= self.fill
+        fills = SEEN // self.least >= self.fill
         numbers = {"count": self.count, "units": self.units, "workgroups": self.workgroups}
         return (
             Remark("{count} segments of each sequence, as num_seg asks", asked, numbers),
