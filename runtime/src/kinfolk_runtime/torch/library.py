@@ -15,7 +15,7 @@ class TorchUnavailable(KinfolkError, ImportError):
 def _torch() -> Any:
     try:
         found: Any = importlib.import_module("torch")
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # OSError: a library of its own that does not load
         raise TorchUnavailable(
             f"torch cannot be imported: {error}. Install it: pip install 'kinfolk-runtime[torch]'."
         ) from error
