@@ -24,9 +24,12 @@ def dense(keys: int = 70) -> dict[str, torch.Tensor]:
     }
 
 
-def dense_expected(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
+def dense_expected(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, window_left: int = 1000
+) -> torch.Tensor:
     """Return the output in fp64; torch's own `is_causal` is aligned at the top left, so the mask is passed."""
-    seen = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril(k.shape[1] - q.shape[1])
+    ahead = k.shape[1] - q.shape[1]
+    seen = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril(ahead).triu(ahead - window_left)
     turned = (each.double().transpose(1, 2) for each in (q, k, v))
     return scaled_dot_product_attention(*turned, attn_mask=seen, scale=scale, enable_gqa=True).transpose(1, 2)
 

@@ -3,7 +3,7 @@
 """
 
 import torch
-from problems import DECODE, LENGTHS, PAGES, drawn, is_close, paged, paged_expected
+from problems import ARCH, DECODE, LENGTHS, PAGES, drawn, is_close, paged, paged_expected
 from torch.nn.functional import scaled_dot_product_attention
 
 QUERIES = (14, 10)
@@ -51,6 +51,37 @@ def test_a_cache_of_eight_bit_floats_says_so_by_its_dtype(mla):
     wide = {name: tensor.float() * k_scale for name, tensor in narrow.items()}
     assert is_close(out, paged_expected(**tensors | wide))
     assert not is_close(out, paged_expected(**tensors))  # what rounding to eight bits lost is seen
+
+
+def paged_step():
+    """A decode step over the pages of `problems`, 8 heads, 4 to a head of keys."""
+    return {
+        "q": drawn(2, 8, 128, seed=9),
+        "k": drawn(5, 16, 2, 128, seed=10),
+        "v": drawn(5, 16, 2, 128, seed=11),
+        "cu_seqlens_q": torch.tensor([0, 1, 2], dtype=torch.int32),
+        "seqused_k": torch.tensor(LENGTHS, dtype=torch.int32),
+        "block_table": torch.tensor(PAGES, dtype=torch.int32),
+    }
+
+
+def paged_step_expected(q, k, v, **_):
+    """Return the output of each sequence over its keys in fp64."""
+    found = []
+    for query, length, pages in zip(q.double(), LENGTHS, PAGES, strict=True):
+        used = list(pages[: -(-length // 16)])
+        keys, values = (each[used].flatten(0, 1)[:length].double().transpose(0, 1) for each in (k, v))
+        found.append(scaled_dot_product_attention(query[:, None], keys, values, scale=128**-0.5, enable_gqa=True)[:, 0])
+    return torch.stack(found)
+
+
+def test_keys_in_pages_are_told_by_the_axes_of_the_query(attention):
+    tensors = paged_step()
+    fields = {"arch": ARCH, "causal": True, "return_lse": True, "scale": 128**-0.5}
+    out, lse = attention(**tensors, **fields, max_seqlen_q=1, max_seqlen_k=max(LENGTHS))
+    assert (out.shape, lse.shape) == ((2, 8, 128), (8, 2))
+    assert is_close(out, paged_step_expected(**tensors))
+    assert not is_close(out, paged_step_expected(**tensors | {"v": tensors["v"].roll(1, dims=0)}))
 
 
 def test_nothing_to_do_gives_outputs_without_rows(mla):

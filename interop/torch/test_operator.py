@@ -20,6 +20,13 @@ def test_forward_attention_is_torch_s(attention):
     assert not is_close(out, dense_expected(**shifted, scale=DENSE["scale"]))  # and values that are another key's
 
 
+def test_a_window_is_torch_s(attention):
+    tensors, scale = dense(), DENSE["scale"]
+    out, _ = attention(**tensors, **DENSE, window_left=16)
+    assert is_close(out, dense_expected(**tensors, scale=scale, window_left=16))
+    assert not is_close(out, dense_expected(**tensors, scale=scale, window_left=17))
+
+
 def test_decode_is_torch_s(mla):
     tensors = paged()
     out, lse = mla(**tensors, **DECODE)
