@@ -116,6 +116,8 @@ def test_a_request_whose_operands_are_wrong_is_no_class():
         declare(Operand(name="x", dtype="f32", shape=(ROWS, WIDTH)))
     with pytest.raises(TypeError, match="no field depth, as operand x says"):
         declare(Operand(name="x", dtype="f32", shape=(ROWS,), states={"depth": 1}))
+    with pytest.raises(TypeError, match="operand x is there by rows, which extents state"):
+        declare(Operand(name="x", dtype="f32", shape=(ROWS,), when=ROWS > 1))
     for conditions in ((True, True), (True, field("flat")), (field("flat"), field("flat"))):
         with pytest.raises(TypeError, match="forms of x have as many axes, and no two conditions"):
             declare(*(Operand(name="x", dtype="f32", shape=(ROWS,), when=when) for when in conditions))

@@ -63,9 +63,7 @@ class Operand:
 
     def leaves(self) -> tuple[str, ...]:
         """Return the names of the fields that it reads or states."""
-        exprs = (self.dtype, *self.shape, self.when, *self.states.values())
-        read = [leaf.name for expr in exprs for leaf in expr.leaves() if isinstance(leaf, Field)]
-        return tuple(dict.fromkeys([*read, *self.states]))
+        return (*_fields_of(self.dtype, *self.shape, self.when, *self.states.values()), *self.states)
 
     def extents(self, fields: Fields) -> tuple[Any, ...]:
         """Return the extents for these fields, in numbers of whatever kind the fields are; KeyError where one lacks."""
@@ -91,6 +89,11 @@ def value_over(expr: Expr, fields: Fields) -> Any:
             return type(expr).exact(value_over(left, fields), value_over(right, fields))
         case _:
             raise TypeError(f"an operand's extents are arithmetic of fields and numbers, {expr} is a {expr.tag}")
+
+
+def _fields_of(*exprs: Expr) -> tuple[str, ...]:
+    """Return the names of the fields that expressions read, each once."""
+    return tuple(dict.fromkeys(leaf.name for expr in exprs for leaf in expr.leaves() if isinstance(leaf, Field)))
 
 
 def inputs_of(operands: Sequence[Operand]) -> tuple[str, ...]:
@@ -172,6 +175,13 @@ def check_operands(request_type: type, operands: Sequence[Operand]) -> None:
         if unknown := [name for name in operand.leaves() if name not in names]:
             raise TypeError(
                 f"{request_type.__name__} has no field {', '.join(unknown)}, as operand {operand.name} says"
+            )
+    sizes = _fields_of(*(extent for operand in operands for extent in operand.shape))
+    for operand in operands:
+        if read := [name for name in _fields_of(operand.when) if name in sizes]:
+            raise TypeError(
+                f"{request_type.__name__}: operand {operand.name} is there by {', '.join(read)}, which extents state; "
+                f"a condition reads other fields, since extents may be symbols"
             )
     inputs = [(each.name, len(each.shape), each.when) for each in operands if not each.output]
     alike = {name for name, axes, when in inputs for form in inputs if form[:2] == (name, axes) and form[2] != when}

@@ -48,6 +48,7 @@ def runner_on(family: str, arch: str | None, flavor: str | None, device: Any) ->
 
 @functools.cache
 def runner_for(family: str, arch: str | None, flavor: str, index: int | None) -> Runner:
+    """Return the runner of a family on the device of a number, or on the simulator; raises as `runner_on`."""
     executor = None if index is None else hip_executor(index)
     return Runner(family, arch or _arch_on(executor), executor=executor, flavor=flavor)
 

@@ -104,10 +104,7 @@ class Call:
         }
         given = {name: _plain(value) for name, value in options.items() if name not in OWN and value is not None}
         stated = stated_fields(request_type.operands, described, given)
-        defaults = {
-            field.name: field.default for field in fields_of(request_type) if field.default is not attrs.NOTHING
-        }
-        call = cls(request_type, tensors, {**defaults, **stated}, options)
+        call = cls(request_type, tensors, {**_defaults(request_type), **stated}, options)
         call._expect_all()
         return call
 
@@ -140,6 +137,21 @@ class Call:
             torch.empty(output.extents(self.fields), dtype=dtype_of(output.element(self.fields)), device=device)
             for output in outputs_of(self.request_type.operands, self.fields)
         ]
+
+
+def _defaults(request_type: type[Request]) -> dict[str, Any]:
+    """Return the fields that have a default; one that is made of other fields counts as none."""
+    found: dict[str, Any] = {}
+    for field in fields_of(request_type):
+        default: Any = field.default
+        if default is attrs.NOTHING:
+            continue
+        factory: Any = getattr(default, "factory", None)
+        if factory is None:
+            found[field.name] = default
+        elif not default.takes_self:
+            found[field.name] = factory()
+    return found
 
 
 def _plain(value: Any) -> Any:
