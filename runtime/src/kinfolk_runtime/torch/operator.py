@@ -44,7 +44,7 @@ def operators() -> dict[str, Any]:
     return {family: operator(family) for family in usable("family") if request_type_of(family).operands}
 
 
-def _define(request_type: type[Request]) -> tuple[Any, Any]:
+def _define(request_type: type[Request]) -> tuple[Any, ...]:
     """Give torch the operators of a request type: schema, kernel, fake kernel, and what a gradient is refused with."""
     family = request_type.family
     name = f"{NAMESPACE}::{family}"
@@ -66,13 +66,24 @@ def _define(request_type: type[Request]) -> tuple[Any, Any]:
             f"{name} has no backward. Call it in torch.no_grad(), or on tensors that need no gradient: `.detach()`."
         )
 
+    def above_out(out: list[Any], *arguments: Any, **options: Any) -> None:
+        """Refuse at once what `out` would carry no gradient of: torch takes no formula for what writes."""
+        tensors = [each for each in (*out, *arguments) if each is not None]
+        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+            refuse_gradient()
+        with torch._C._AutoDispatchBelowAutograd():
+            writing(out, *arguments, **options)
+
     define: Any = torch.library.custom_op
     returning = define(name, kernel, mutates_args=(), schema=schema_of(request_type, out=False))
     returning.register_fake(fake)
     returning.register_autograd(refuse_gradient)
     writing = define(f"{name}_{OUT}", kernel_out, mutates_args=(OUT,), schema=schema_of(request_type, out=True))
     writing.register_fake(fake_out)
-    return returning, writing
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    for key in ("AutogradCPU", "AutogradCUDA"):
+        library.impl(f"{family}_{OUT}", above_out, key)
+    return returning, writing, library  # whose end would take its part back
 
 
 @attrs.frozen
