@@ -56,12 +56,6 @@ BUDGETS = {
 """Of each kind of kernel, how many workgroups share a compute unit, and the registers that leaves a lane."""
 
 
-@pytest.fixture(autouse=True)
-def cache(monkeypatch, tmp_path_factory):
-    """Keep what is compiled out of the user's own cache."""
-    monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "kinfolk-cache"))
-
-
 def kinfolk(*words, **environment):
     env = {**os.environ, **environment}
     return subprocess.run([KINFOLK, *words], capture_output=True, text=True, env=env, check=False)

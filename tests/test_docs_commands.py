@@ -37,8 +37,7 @@ def skeleton(text):
 
 
 @pytest.mark.parametrize("command, printed", list(blocks()))
-def test_a_page_shows_what_its_command_prints(monkeypatch, tmp_path, command, printed):
-    monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path))
+def test_a_page_shows_what_its_command_prints(monkeypatch, command, printed):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT)
     assert skeleton(done.stdout) == skeleton(printed), done.stdout + done.stderr
@@ -65,10 +64,9 @@ def attended(tensors, scale, sequence):
 @pytest.mark.compile
 @pytest.mark.simulate
 @pytest.mark.parametrize("page", ["README.md", "docs/mla.md"])
-def test_the_python_of_a_page_runs_and_computes_attention(monkeypatch, tmp_path, capsys, page):
+def test_the_python_of_a_page_runs_and_computes_attention(monkeypatch, capsys, page):
     import kinfolk_runtime
 
-    monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path))
     passed = []
     call = kinfolk_runtime.call
     monkeypatch.setattr(kinfolk_runtime, "call", lambda *given: passed.append(given[1]) or call(*given))
@@ -94,7 +92,6 @@ def test_a_family_is_written_installed_and_run_as_the_page_says(monkeypatch, tmp
     script = re.sub(r"^kinfolk ", f"{sys.executable} -m kinfolk ", block.replace(install, offline), flags=re.MULTILINE)
     # tests/test_new.py runs all of its tests
     script = script.replace("pytest -q", f"{sys.executable} -m pytest -q tests/test_column_scale_installed.py")
-    monkeypatch.setenv("KINFOLK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -41,7 +41,7 @@ def site(wheel, tmp_path_factory):
 
 @pytest.fixture
 def kinfolk(site, tmp_path):
-    """Return the command line in a process where the family is installed, with a cache of its own."""
+    """Return the command line in a process where the family is installed, in a folder of its own."""
 
     def run(*arguments, installed=True):
         return started(["-m", "kinfolk.cli", *arguments], site if installed else None, tmp_path)
@@ -53,7 +53,7 @@ def started(arguments, site, folder):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KINFOLK_")}
     paths = [str(site)] if site else []
     kept["PYTHONPATH"] = os.pathsep.join(paths + [path for path in [os.environ.get("PYTHONPATH")] if path])
-    kept |= {"KINFOLK_CACHE_DIR": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+    kept |= {"KINFOLK_CACHE_DIR": os.environ["KINFOLK_CACHE_DIR"], "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         [sys.executable, *arguments], env=kept, cwd=folder, capture_output=True, text=True, check=False, timeout=300
     )
