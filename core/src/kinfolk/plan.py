@@ -68,6 +68,7 @@ class Binding:
     alignment: int
     access: Access
     means: str = ""
+    _strides: tuple[Expr, ...] | None = attrs.field(default=None, init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.access not in _ROLE_ACCESS.get(self.role, ()):
@@ -98,6 +99,11 @@ class Binding:
 
     def strides(self) -> tuple[Expr, ...]:
         """Return the strides in elements; the tensor's own where the caller chooses."""
+        if self._strides is None:  # every launch asks for them
+            object.__setattr__(self, "_strides", self._derived_strides())
+        return cast("tuple[Expr, ...]", self._strides)
+
+    def _derived_strides(self) -> tuple[Expr, ...]:
         extents, strides = self.extents(), [const(1)] * len(self.shape)
         for i in reversed(range(len(self.shape))):
             declared = self.shape[i].stride

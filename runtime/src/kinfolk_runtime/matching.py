@@ -12,7 +12,7 @@ from kinfolk.errors import BindError
 from kinfolk.expr import Scope
 from kinfolk.plan import Binding, Plan
 from kinfolk_runtime.executor import Executor, takes_sparse
-from kinfolk_runtime.tensors import Tensor
+from kinfolk_runtime.tensors import Array, Tensor
 
 
 def check_rank(binding: Binding, held: Tensor) -> None:
@@ -80,18 +80,19 @@ def check_sparse(plan: Plan, bound: Mapping[str, Tensor], runner: Executor) -> N
 
 def check_overlaps(plan: Plan, bound: Mapping[str, Tensor]) -> None:
     """Raise where memory that is written is also reached under another name."""
+    parts = {binding.name: bound[binding.name].parts for binding in plan.bindings}
     for binding in plan.bindings:
         if binding.access == "read":
             continue
         for other in plan.bindings:
-            if other.name != binding.name and _share(bound[binding.name], bound[other.name]):
+            if other.name != binding.name and _share(parts[binding.name], parts[other.name]):
                 raise BindError(
                     f"{binding.name} is written and shares memory with {other.name}. Pass memory of its own for it."
                 )
 
 
-def _share(a: Tensor, b: Tensor) -> bool:
+def _share(a: tuple[Array, ...], b: tuple[Array, ...]) -> bool:
     try:
-        return any(np.shares_memory(one, other, cast("Any", 100_000)) for one in a.parts for other in b.parts)
+        return any(np.shares_memory(one, other, cast("Any", 100_000)) for one in a for other in b)
     except np.exceptions.TooHardError:
         return True
