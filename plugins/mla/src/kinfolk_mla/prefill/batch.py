@@ -98,13 +98,16 @@ class Sequence:
             parts=Parts(paged.page_shift),
         )
 
-    def shared_rows(self, tensor: Value, width: int, first_key: Value, count: int) -> Value:
-        """Return the rows of up to `count` keys from `first_key` on, those that exist, of a tensor [sequences,
-        max_seqlen_k, width] that all heads share.
+    @property
+    def is_first_head(self) -> Value:
+        """Whether the head is number 0."""
+        return (self.shared.first_head | self.place).eq(0)
+
+    def shared_rows(self, tensor: Value, width: int, first_key: Value | None = None, count: int = 0) -> Value:
+        """Return the rows of all keys, or of up to `count` from `first_key` on, those that exist, of a tensor
+        [sequences, max_seqlen_k, width] that all heads share.
         """
-        row = wide(self.number) * wide(self.shared.max_seqlen_k) + wide(first_key)
-        left = bounded(self.length - first_key, count)
-        return memory.bound(memory.offset(tensor, row * width), left * width)
+        return self._rows(tensor, width, wide(self.number), first_key, count)
 
     def words(self, present: Value, word_keys: int, keys: Value) -> Value:
         """Return the words of `present` [sequences, words] that say of the sequence's first `keys` keys whether they
@@ -113,13 +116,17 @@ class Sequence:
         row = wide(self.number) * wide((self.shared.max_seqlen_k + (word_keys - 1)) // word_keys)
         return memory.bound(memory.offset(present, row), (keys + (word_keys - 1)) // word_keys)
 
-    def rows(self, half: Value | int, first_key: Value, count: int) -> Value:
-        """Return the expanded rows of up to `count` keys from `first_key` on, those that exist: of half 0 keys, of half
-        1 values.
+    def rows(self, half: Value | int, first_key: Value | None = None, count: int = 0) -> Value:
+        """Return the expanded rows of all keys, or of up to `count` from `first_key` on, those that exist: of half 0
+        keys, of half 1 values.
         """
         head = wide(self.number) * wide(self.shared.group_heads) + wide(self.place)
         half_ = constant(half, I64) if isinstance(half, int) else wide(half)
-        row = (head * 2 + half_) * wide(self.shared.max_seqlen_k) + wide(first_key)
-        width = self.geometry.spec.head_width
-        left = bounded(self.length - first_key, count)
-        return memory.bound(memory.offset(self.shared.expanded, row * width), left * width)
+        return self._rows(self.shared.expanded, self.geometry.spec.head_width, head * 2 + half_, first_key, count)
+
+    def _rows(self, tensor: Value, width: int, number: Value, first_key: Value | None, count: int) -> Value:
+        """Return rows as `shared_rows` and `rows`, of what is number `number` (i64) in a tensor."""
+        row, left = number * wide(self.shared.max_seqlen_k), self.length
+        if first_key is not None:
+            row, left = row + wide(first_key), bounded(self.length - first_key, count)
+        return memory.bound(memory.offset(tensor, row * width), left * width)

@@ -10,7 +10,7 @@ import attrs
 
 from kinfolk.ir import build_kernel
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory
+from kinfolk.ir.ops import control, convert, lanes, memory
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Kernel, Value
 from kinfolk.tile.attention.frame import store_columns
@@ -149,12 +149,13 @@ class Expansion:
             memory.atomic_add(self.arguments.status, refused)
             return ()
 
-        control.if_else((refused > 0) & self.sequence.head.eq(0) & lanes.lane_id().eq(0), count, cold=True)
+        control.if_else((refused > 0) & self.sequence.is_first_head & lanes.lane_id().eq(0), count, cold=True)
 
     def _half(self, half: Value, latent: Many[Value]) -> tuple[()]:
-        """Form the keys, or the values, and write them; after its last tile of weights comes the other half's first."""
-        after = arithmetic.smin(half + 1, constant(1, I32))
-        found = self.product.run(half, latent, self.first_key < self.sequence.length, after)
+        """Form the keys, or the values, and write them; after the last tile of weights of keys comes the first of
+        values, after that of values one that nobody reads.
+        """
+        found = self.product.run(half, latent, self.first_key < self.sequence.length, half + 1)
         geometry = self.sequence.geometry
         keys = lane_index(per_lane(geometry.atom.shape.c.columns, "the key of an element"))
         first, order = self.product.operand.columns_of_result()

@@ -43,7 +43,7 @@ class GatheredExpansion(Expansion):
             self._pass_rotated(table)
             return ()
 
-        control.if_else(self.sequence.head.eq(0), tell)
+        control.if_else(self.sequence.is_first_head, tell)
         return [widened(each, self.sequence.geometry.element) for each in latent]
 
     @property

@@ -39,7 +39,7 @@ class RowTiles(Tiles[Rows, None]):
         """Reserve the ring of keys and find this thread's part of a tile."""
 
         def rows() -> Rows:
-            rotated = sequence.shared_rows(given.rotated, spec.rope_width, constant(0, I32), spec.most_keys)
+            rotated = sequence.shared_rows(given.rotated, spec.rope_width)
             return Rows(rotated, sequence.words(given.present, spec.word_keys, sequence.length))
 
         return cls.of(spec, sequence, values, 1, rows)

@@ -104,7 +104,7 @@ class Tiles(ABC, Generic[Rotated, Place]):
             keys,
             Slots(begin=zero, count=spec.key_slots, elements=spec.tile_keys * keys.pitch),
             values,
-            (sequence.rows(0, zero, spec.most_keys), sequence.rows(1, zero, spec.most_keys)),
+            (sequence.rows(0), sequence.rows(1)),
             wave // share,
             (nope, rope),
             (source, rope_source),
