@@ -21,6 +21,7 @@ from kinfolk.ir.text import kernel_digest
 from kinfolk.testing.mutation import OPERATORS, Mutant, MutantClass, Operator, mutant_classes, sample
 from kinfolk.testing.mutation.carried import still_as_started
 from kinfolk.testing.mutation.cases import in_each_case
+from kinfolk.testing.mutation.equality import same_at_equality
 from kinfolk.testing.mutation.exchanges import same_lanes_meet
 from kinfolk.testing.mutation.exhaustive import same_for_all
 from kinfolk.testing.mutation.guarded import same_where_used
@@ -104,6 +105,7 @@ class Subject:
             or same_lanes_meet(mutant)
             or same_in_mirror(mutant)
             or as_many_rounds(mutant, values)
+            or same_at_equality(mutant, values)
             or same_sum(mutant, values)
             or same_for_all(mutant, values)
             or dies_out(mutant, values, below)

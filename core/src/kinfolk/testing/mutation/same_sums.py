@@ -38,7 +38,7 @@ def same_sum(mutant: Mutant, values: Values) -> str:
         return ""
     before = _sum([op], op.results[0], sets, op.operands, values)
     after = _sum(place.operations, result, sets, op.operands, values)
-    if before is None or after is None or before.terms != after.terms or op.results[0].type != result.type:
+    if before is None or after is None or (before - after).terms or op.results[0].type != result.type:
         return ""
     return "the same sum of products, which fits its type"
 
