@@ -223,7 +223,7 @@ def page_id_not_checked(patch: Patch) -> None:
 
 def keys_for_values(patch: Patch) -> None:
     whole = batch.Sequence.rows
-    patch.setattr(batch.Sequence, "rows", lambda self, half, first, count: whole(self, 0, first, count))
+    patch.setattr(batch.Sequence, "rows", lambda self, half, *part: whole(self, 0, *part))
 
 
 def weights_of_the_first_head(patch: Patch) -> None:
@@ -236,7 +236,12 @@ def page_not_counted(patch: Patch) -> None:
 
 def rows_past_the_last_key(patch: Patch) -> None:
     """Expanded rows are read past a sequence's last key, where nothing was written."""
-    patch.setattr(batch, "bounded", lambda number, most: constant(most, I32))
+    whole = batch.Sequence.rows
+    patch.setattr(
+        batch.Sequence,
+        "rows",
+        lambda self, half, *part: whole(attrs.evolve(self, length=self.length + 64), half, *part),
+    )
 
 
 def stored_before_the_others_have_read(patch: Patch) -> None:
