@@ -6,6 +6,7 @@ from collections.abc import Sequence as Many
 from typing import TYPE_CHECKING
 
 import attrs
+import numpy as np
 
 from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, vector
@@ -50,8 +51,8 @@ def stretches(head_size: int, lanes: int) -> tuple[Stretch, ...]:
 class Frame:
     """Scores are `score` products, keys by rows of queries, and outputs `value` products of columns by rows.
 
-    A lane loads of each of the `keys` [lanes, loads] it has part `part` [lanes] of the row; what it holds of a score
-    is operand B of the second product, whose k is the keys in the order of `keys`.
+    A lane loads of each of the `keys` [lanes, loads] it has part `part` [lanes] of the row, and its scores are of the
+    same keys: operand B of the second product, whose k is the keys in that order.
     """
 
     spec: AttentionSegmentSpec
@@ -75,7 +76,9 @@ class Frame:
         width = vector if spec.head_size % (groups * vector) == 0 else vector // 2
         contraction = Contraction.of(score.shape, spec.head_size, width)
         part = per_lane(value.shape.a.rows, "the column of a value")
-        return cls(spec, element, score, value, contraction, step.rows[value.shape.a.columns], part)
+        keys = step.rows[value.shape.a.columns]
+        assert np.array_equal(keys, score.shape.c.rows)
+        return cls(spec, element, score, value, contraction, keys, part)
 
     @staticmethod
     def _fits(atom: Atom, size: int, spec: AttentionSegmentSpec) -> bool:

@@ -22,7 +22,7 @@ from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import per_lane
 from kinfolk.tile.narrow import narrow_weights
 from kinfolk.tile.reduction import across_lanes, in_lane
-from kinfolk.tile.softmax import LOWEST, mask_scores, scale_accumulators
+from kinfolk.tile.softmax import LOWEST, scale_accumulators
 from kinfolk.tile.state import branch, flattened, rebuilt
 from kinfolk.tile.transpose import transpose_16_bit
 from kinfolk.tile.workgroup_tile import WorkgroupTile
@@ -31,7 +31,7 @@ from kinfolk_attention_fwd.segmented.arguments import Arguments
 from kinfolk_attention_fwd.segmented.frame import Frame
 from kinfolk_attention_fwd.segmented.merge import PAIR, Merge, store_pair
 from kinfolk_attention_fwd.segmented.rows import Row, kept, load_queries
-from kinfolk_attention_fwd.segmented.tiles import PARTIAL, WORDS, Place, Tiles
+from kinfolk_attention_fwd.segmented.tiles import PageTiles, Places, RowTiles, Tiles
 from kinfolk_attention_fwd.segmented.work import Work
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ def emit_segment(spec: AttentionSegmentSpec, arch: Arch) -> Kernel:
 
 @attrs.frozen(eq=False)
 class Flight:
-    """The registers of a tile that is on its way, and its rows as `Tiles` says."""
+    """The registers of a tile that is on its way, and what must be known of it when it has come (`Tiles.sight`)."""
 
     keys: list[Value]
     values: list[Value]
-    rows: Value
+    sight: list[Value]
 
 
 @attrs.frozen(eq=False)
@@ -77,7 +77,7 @@ class Round:
 
     ring: list[Flight]
     words: Value
-    identifiers: Value
+    identifiers: list[Value]
     row: FusedRow
     output: list[Value]
 
@@ -94,7 +94,7 @@ class Segment:
     keys: WorkgroupTile
     key_store: tuple[Value, ...]
     key_load: Value
-    loads: tuple[tuple[int, tuple[Value, ...]], ...]
+    places: Places
     seen: Value
     before: Value
     pairs: Value
@@ -107,15 +107,21 @@ class Segment:
         pitch, rows = frame.padded_columns + padding, spec.waves * spec.tile_keys
         size = max(rows * pitch, Merge.piece_bytes(frame, spec.waves) // frame.element.bytes)
         keys = WorkgroupTile(memory.allocate(frame.element, size), frame.element, rows, frame.padded_columns, pitch)
-        words = memory.allocate(I32, spec.waves * spec.lanes * WORDS)
+        kind = PageTiles if spec.unit == spec.tile_keys else RowTiles
+        words = memory.allocate(I32, spec.waves * kind.words_of_wave)
         own = lanes.wave_id() * (spec.tile_keys * pitch)
         key = frame.keys[:, 0]
         row = arguments.num_kv_heads * spec.head_size
-        loads: list[tuple[int, tuple[Value, ...]]] = []
+        places: list[tuple[int, tuple[Value, ...]]] = []
         stores: list[Value] = []
         for stretch in frame.stretches:
-            first = lane_index(key) * row + work.kv_head * spec.head_size + frame.start(stretch)
-            loads.append((stretch.width, tuple(first + row * load if load else first for load in range(4))))
+            first = work.kv_head * spec.head_size + frame.start(stretch)
+            if spec.unit == spec.tile_keys:
+                first = lane_index(key) * row + first
+                every = tuple(first + row * load if load else first for load in range(4))
+            else:
+                every = (first,) * 4
+            places.append((stretch.width, every))
             stores.append(own + lane_index(key * pitch + frame.part * stretch.width))
         rows_read = per_lane(frame.score.shape.a.rows, "the key of an A element")
         lane_row = Row.of(work, lane_index(frame.column))
@@ -125,11 +131,11 @@ class Segment:
             frame=frame,
             softmax=FusedSoftmax.of(scale if cap is None else unit_scale(), frame.masks),
             bend=None if cap is None else Cap.of(frame, scale, cap),
-            tiles=Tiles.of(work, frame, words),
+            tiles=kind.of(work, frame, words),
             keys=keys,
             key_store=tuple(stores),
             key_load=own + lane_index(rows_read * pitch + frame.contraction.start_a),
-            loads=tuple(loads),
+            places=tuple(places),
             seen=work.sequence.seen(lane_row.token, arguments.causal),
             before=work.sequence.before(lane_row.token, arguments.window_left),
             pairs=memory.allocate(F32, spec.waves * spec.lanes * PAIR),
@@ -149,7 +155,7 @@ class Segment:
     def run(self) -> tuple[()]:
         """Walk the segment's tiles, put together what the waves have."""
         spec, tiles = self.work.spec, self.tiles
-        zero, ahead = constant(0, I32), constant(spec.lanes, I32)
+        zero, ahead = constant(0, I32), constant(tiles.covered, I32)
         query = load_queries(self.work, self.frame)
         first, following = tiles.lookup(zero), tiles.lookup(ahead)
         tiles.describe(first, zero)
@@ -167,27 +173,22 @@ class Segment:
         Merge(self.work, self.frame, self.softmax, self.pairs, self.keys.buffer).store(last.row, last.output)
         return ()
 
-    def _started(self, query: Many[Value], following: Value) -> Round:
+    def _started(self, query: Many[Value], following: list[Value]) -> Round:
         """Ask for the tiles of a ring, in the order in which rounds do."""
         spec, tiles = self.work.spec, self.tiles
         words = [tiles.read(constant(tile, I32)) for tile in range(spec.ring + 1)]
         ring: list[Flight] = []
         for tile in range(spec.ring):
-            place = tiles.place(words[tile])
-            keys = self._asked(self.work.arguments.k, place)
+            known = tiles.known(words[tile])
+            keys = tiles.asked(self.work.arguments.k, known, self.places)
             control.schedule_fence()
-            values = self._asked(self.work.arguments.v, place)
+            values = tiles.asked(self.work.arguments.v, known, self.places)
             control.schedule_fence()
-            ring.append(Flight(keys, values, place.rows))
+            ring.append(Flight(keys, values, tiles.sight(known)))
         products = self.frame.value.shape.c.slots
         count = sum(stretch.width for stretch in self.frame.stretches)
         output = [constant(0.0, VectorType(F32, products))] * count
         return Round(ring, words[-1], following, self.softmax.start(), output)
-
-    def _asked(self, tensor: Value, place: Place) -> list[Value]:
-        """Ask for this lane's part of a tile."""
-        view = self.tiles.rows_of(tensor, place)
-        return [memory.view_load(view, index, count=width) for width, indices in self.loads for index in indices]
 
     def _rounds(self, first: Value, now: Round, query: Many[Value]) -> Round:
         """Build as many tiles' parts as the ring is long."""
@@ -199,40 +200,39 @@ class Segment:
         """Take tile `first` + `number` out of its registers, and ask for the one that comes there next."""
         spec, arguments, flight = self.work.spec, self.work.arguments, now.ring[number]
         tile = first + number if number else first
-        place = self.tiles.place(now.words)
+        known = self.tiles.known(now.words)
         self._write_keys(flight.keys)
         control.schedule_fence()
-        keys = self._asked(arguments.k, place)
+        keys = self.tiles.asked(arguments.k, known, self.places)
         control.schedule_fence()
         identifiers = self._refilled(first, now.identifiers) if number + 1 == spec.ring else now.identifiers
         words = self.tiles.read(tile + (spec.ring + 1))
         scores = self._scores(query)
         control.schedule_fence()
-        scores, row, output = self._raised(tile, flight.rows, scores, now.row, now.output)
+        scores, row, output = self._raised(tile, flight.sight, scores, now.row, now.output)
         row, weights = self.softmax.weights(row, scores)
         assert isinstance(row, FusedRow)
         operand = narrow_weights(weights, self.frame.element)
         control.schedule_fence()
         output = self._added(flight.values, operand, output)
         control.schedule_fence()
-        values = self._asked(arguments.v, place)
+        values = self.tiles.asked(arguments.v, known, self.places)
         control.schedule_fence()
         ring = [*now.ring]
-        ring[number] = Flight(keys, values, place.rows)
+        ring[number] = Flight(keys, values, self.tiles.sight(known))
         return Round(ring, words, identifiers, row, output)
 
-    def _refilled(self, first: Value, identifiers: Value) -> Value:
-        """Before the words of a first tile of as many as there are lanes are read: write them, ask for more ids."""
+    def _refilled(self, first: Value, identifiers: list[Value]) -> list[Value]:
+        """Before the words of a first tile of as many as there are words of are read: write them, ask for more ids."""
         following = first + 2 * self.work.spec.ring
 
         def refill() -> list[Value]:
             self.tiles.describe(identifiers, following)
             control.schedule_fence()
-            return [self.tiles.lookup(following + self.work.spec.lanes)]
+            return self.tiles.lookup(following + self.tiles.covered)
 
-        needed = (following & (self.work.spec.lanes - 1)).eq(0)
-        [found] = branch(needed, refill, lambda: [identifiers], cold=True)
-        return found
+        needed = (following & (self.tiles.covered - 1)).eq(0)
+        return branch(needed, refill, lambda: identifiers, cold=True)
 
     def _write_keys(self, keys: Many[Value]) -> None:
         loads = iter(keys)
@@ -252,15 +252,14 @@ class Segment:
         return self.frame.elements([total] if self.bend is None else self.bend([total]))
 
     def _raised(
-        self, tile: Value, rows: Value, scores: list[Value], row: FusedRow, output: list[Value]
+        self, tile: Value, sight: list[Value], scores: list[Value], row: FusedRow, output: list[Value]
     ) -> tuple[list[Value], FusedRow, list[Value]]:
         """Mask the scores of a tile that is not seen whole, and raise the maxima where weights would be too large."""
         largest = in_lane(scores, arithmetic.fmax)
-        partial = rows.ne(self.work.spec.tile_keys)
-        needed = lanes.any_lane(self.softmax.exceeds(row, largest)) | partial
+        needed = lanes.any_lane(self.softmax.exceeds(row, largest)) | self.tiles.is_partial(sight, tile)
 
         def cold() -> tuple[list[Value], FusedRow, list[Value]]:
-            masked = self._masked(tile, rows, scores)
+            masked = self._masked(tile, sight, scores)
             own = across_lanes(in_lane(masked, arithmetic.fmax), self.softmax.masks, arithmetic.fmax)
             raised, factor = self.softmax.raise_maximum(row, own)
             assert isinstance(raised, FusedRow)
@@ -268,14 +267,12 @@ class Segment:
 
         return branch(needed, cold, lambda: (scores, row, output), cold=True)
 
-    def _masked(self, tile: Value, rows: Value, scores: list[Value]) -> list[Value]:
+    def _masked(self, tile: Value, sight: list[Value], scores: list[Value]) -> list[Value]:
         """Return the scores with -inf for keys that are not seen."""
         first, places = self.frame.score_keys
         own = self.tiles.number(tile) * self.work.spec.tile_keys + lane_index(first)
-        readable = (rows & (PARTIAL - 1)) > 0
-        seen = arithmetic.select(readable, self.seen, constant(0, I32))
         keys = [constant(place, I32) for place in places]
-        return mask_before(mask_scores(scores, keys, seen - own), keys, self.before - own)
+        return mask_before(self.tiles.masked(sight, scores, self.seen, own), keys, self.before - own)
 
     def _added(self, values: Many[Value], weights: Value, output: Many[Value]) -> list[Value]:
         """Add a tile's weighted values."""

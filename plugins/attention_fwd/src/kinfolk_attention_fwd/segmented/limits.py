@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kinfolk.budget import budget_limits
-from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, maximum, ne, not_
+from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, maximum, ne, not_, select
 from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
@@ -19,7 +19,13 @@ HEAD_SIZES: Final = (64, 80, 96, 128, 192, 256)
 PAGE_SIZES: Final = tuple(
     AttentionSegmentSpec.tile_keys << shift for shift in range(AttentionSegmentSpec.most_shift + 1)
 )
+SMALL_PAGE_SIZES: Final = tuple(1 << shift for shift in range(AttentionSegmentSpec.most_shift + 1))
+SMALL_PAGE_WIDTHS: Final = (64, 128)
+"""Widths of heads that have kernels for pages of fewer rows than a tile."""
 ELEMENT_BYTES: Final = 2
+
+
+ROW: Final = field("num_kv_heads") * field("head_size")
 
 
 def _limit(kind: str, name: str, condition: Expr, because: str, remedy: str, code: str = "") -> Limit:
@@ -51,9 +57,27 @@ CAPABILITY: Final = (
     _limit(
         "not_implemented",
         "page_size",
-        field("page_size").one_of(PAGE_SIZES),
-        "a tile is part of one page",
+        any_of(
+            ne(field("layout"), "paged"),
+            field("page_size").one_of(PAGE_SIZES),
+            all_of(field("page_size").one_of(SMALL_PAGE_SIZES), field("head_size").one_of(SMALL_PAGE_WIDTHS)),
+        ),
+        f"a tile is part of one page, or its rows are looked up one by one, with heads of {listing(SMALL_PAGE_WIDTHS)}",
         f"Re-page the cache to {listing(PAGE_SIZES)}.",
+    ),
+    _limit(
+        "cannot",
+        "num_pages",
+        any_of(
+            ne(field("layout"), "paged"),
+            field("page_size") >= PAGE_SIZES[0],
+            ceil_div(field("num_pages"), AttentionSegmentSpec.most_elements // ROW // maximum(field("page_size"), 1))
+            <= 1,
+        ),
+        f"rows of small pages are {AttentionSegmentSpec.most_elements} elements of a cache at most, "
+        "counted in bytes by 32 bits",
+        f"Re-page the cache to {listing(PAGE_SIZES)}.",
+        code="small_pages",
     ),
     _limit(
         "not_implemented",
@@ -134,14 +158,11 @@ def _has_atoms() -> Expr:
     )
 
 
-_STAGED: Final = (
-    maximum(
-        (ceil_div(field("head_size"), 64) * 64 + AttentionSegmentSpec.row_padding_bytes // ELEMENT_BYTES)
-        * (AttentionSegmentSpec.waves * AttentionSegmentSpec.tile_keys * ELEMENT_BYTES),
-        AttentionSegmentSpec.waves * AttentionSegmentSpec.lanes * 4 * 16,
-    )
-    + AttentionSegmentSpec.waves * AttentionSegmentSpec.lanes * 2 * 8
-)
+_STAGED: Final = maximum(
+    (ceil_div(field("head_size"), 64) * 64 + AttentionSegmentSpec.row_padding_bytes // ELEMENT_BYTES)
+    * (AttentionSegmentSpec.waves * AttentionSegmentSpec.tile_keys * ELEMENT_BYTES),
+    AttentionSegmentSpec.waves * AttentionSegmentSpec.lanes * 4 * 16,
+) + AttentionSegmentSpec.waves * AttentionSegmentSpec.lanes * select(eq(field("unit"), 1), 24, 16)
 """Bytes of tiles of keys, rows by whole stretches, or what the waves put together; words of tiles and sums of rows."""
 
 SPEC_LIMITS: Final = (

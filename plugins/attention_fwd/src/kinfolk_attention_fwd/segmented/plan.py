@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from kinfolk.candidate import Candidate
-from kinfolk.expr import Expr, eq, field, minimum, select, stride
+from kinfolk.expr import Expr, const, eq, field, minimum, select, stride
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
-from kinfolk_attention_fwd.segmented.limits import CAPABILITY, CODE, DTYPES, HEAD_SIZES, PAGE_SIZES
+from kinfolk_attention_fwd.segmented.limits import (
+    CAPABILITY,
+    CODE,
+    DTYPES,
+    HEAD_SIZES,
+    PAGE_SIZES,
+    SMALL_PAGE_SIZES,
+    SMALL_PAGE_WIDTHS,
+)
 from kinfolk_attention_fwd.segmented.reduce.spec import AttentionReduceSpec
 from kinfolk_attention_fwd.segmented.segments import GROUPS, HEADS_PER_KV, Segments
 from kinfolk_attention_fwd.segmented.spec import AttentionSegmentSpec
@@ -31,6 +39,8 @@ class Schedule:
     workgroups_per_cu: int
 
 
+UNIT: Final = AttentionSegmentSpec.tile_keys
+_SMALL_PAGES: Final = Schedule(ring=2, workgroups_per_cu=2)
 _LONG, _SHORT = Schedule(ring=4, workgroups_per_cu=2), Schedule(ring=2, workgroups_per_cu=3)
 _WIDE: Final = {64: Schedule(ring=4, workgroups_per_cu=3), 192: Schedule(ring=2, workgroups_per_cu=2)}
 _SCHEDULES: Final[tuple[tuple[str | None, Mapping[int, Schedule]], ...]] = (
@@ -46,10 +56,13 @@ spare, and as registers and workgroup memory hold.
 """
 
 
-def segment_spec(arch: Arch, head_size: int, dtype: str, *, capped: bool = False) -> AttentionSegmentSpec:
-    """Return the spec for heads of a width, in the arch's default schedule."""
+def segment_spec(
+    arch: Arch, head_size: int, dtype: str, *, capped: bool = False, unit: int = UNIT
+) -> AttentionSegmentSpec:
+    """Return the spec for heads of a width and pages of so many rows or more, in the arch's default schedule."""
     schedules = next(known for role, known in _SCHEDULES if role is None or role in arch.roles)
-    return AttentionSegmentSpec(head_size=head_size, dtype=dtype, capped=capped, **attrs.asdict(schedules[head_size]))
+    schedule = schedules[head_size] if unit == UNIT else _SMALL_PAGES
+    return AttentionSegmentSpec(head_size=head_size, dtype=dtype, capped=capped, unit=unit, **attrs.asdict(schedule))
 
 
 def segmented_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
@@ -58,13 +71,16 @@ def segmented_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
         for dtype in DTYPES:
             for capped in (False, True):
                 yield segment_spec(arch, head_size, dtype, capped=capped)
+                if head_size in SMALL_PAGE_WIDTHS:
+                    yield segment_spec(arch, head_size, dtype, capped=capped, unit=1)
             yield AttentionReduceSpec(head_size=head_size, dtype=dtype)
 
 
 def _page_shift() -> Expr:
-    found: Expr = select(eq(field("page_size"), PAGE_SIZES[0]), 0, 0)
-    for shift, size in enumerate(PAGE_SIZES):
-        found = select(eq(field("page_size"), size), shift, found)
+    found: Expr = const(0)
+    for sizes in (SMALL_PAGE_SIZES, PAGE_SIZES):
+        for shift, size in enumerate(sizes):
+            found = select(eq(field("page_size"), size), shift, found) if shift else found
     return found
 
 
@@ -72,7 +88,8 @@ def segmented_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup for a head of keys and rows that read it, a sequence and a
     segment; where there are several segments, then one for a row.
     """
-    spec = segment_spec(arch, request.head_size, request.dtype, capped=request.softcap > 0.0)
+    unit = 1 if request.page_size in SMALL_PAGE_SIZES else UNIT
+    spec = segment_spec(arch, request.head_size, request.dtype, capped=request.softcap > 0.0, unit=unit)
     last = AttentionReduceSpec(head_size=request.head_size, dtype=request.dtype)
     segments = Segments.of(spec)
     window = minimum(field("window_left"), spec.most_rows)

@@ -62,7 +62,7 @@ def load_queries(work: Work, frame: Frame) -> list[Value]:
     row = Row.of(work, lane_index(per_lane(frame.score.shape.b.columns, "the query of an element")))
     token = work.token_of(work.first_row)
     elements = arguments.num_heads * spec.head_size
-    most = spec.columns + 1  # tokens that rows of a workgroup are of
+    most = spec.columns  # tokens that rows of a workgroup are of
     left = bounded(work.sequence.queries - token, most)
     first = wide(work.sequence.token) + wide(token)
     view = memory.bound(memory.offset(arguments.q, first * wide(elements)), left * elements)

@@ -9,7 +9,7 @@ from kinfolk_attention_fwd.segmented.limits import CODE
 
 
 def mutation_requests() -> tuple[AttentionFwdRequest, ...]:
-    """Return them: several segments and one, pages of one tile and of several."""
+    """Return them: several segments and one, pages of one tile, of several and of few rows."""
     plain = AttentionFwdRequest(
         layout="paged",
         num_seqs=2,
@@ -31,4 +31,5 @@ def mutation_requests() -> tuple[AttentionFwdRequest, ...]:
         candidate=CODE,
     )
     small = attrs.evolve(plain, window_left=70, head_size=64, head_size_v=64, scale=64**-0.5, page_size=16, num_seg=1)
-    return (plain, attrs.evolve(plain, causal=False, softcap=20.0, num_heads=6), small)
+    rows = attrs.evolve(plain, page_size=2, num_pages=400)
+    return (plain, attrs.evolve(plain, causal=False, softcap=20.0, num_heads=6), small, rows)

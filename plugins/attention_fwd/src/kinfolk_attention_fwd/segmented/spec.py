@@ -19,9 +19,9 @@ class AttentionSegmentSpec(Spec):
     and one segment of a sequence's keys. Its `waves` take turns at tiles of `tile_keys` keys, `ring` of which each of
     them has on their way.
 
-    Keys and values have `head_size` columns of `dtype`. `capped`: scores are. `workgroups_per_cu` are what registers
-    are budgeted for. The `lanes` of a wave write `vector_bytes` each at once; a staged row is followed by
-    `row_padding_bytes` unused ones.
+    Keys and values have `head_size` columns of `dtype`. `capped`: scores are. Pages have 2^n times `unit` rows.
+    `workgroups_per_cu` are what registers are budgeted for. The `lanes` of a wave write `vector_bytes` each at once; a
+    staged row is followed by `row_padding_bytes` unused ones.
     """
 
     lanes: ClassVar[int] = 64
@@ -37,10 +37,13 @@ class AttentionSegmentSpec(Spec):
     most_shift: ClassVar[int] = 3
     """Tiles of all pages are numbered in 32 bits."""
     most_segments: ClassVar[int] = 2**12
+    most_elements: ClassVar[int] = 2**30 - 2**19
+    """Of a cache in small pages, in which places are counted in bytes by 32 bits."""
 
     head_size: int = attrs.field(validator=ExactInt(minimum=16, step=16))
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
     capped: bool = attrs.field(validator=ExactBool())
+    unit: int = attrs.field(validator=OneOf((1, 16)))
     ring: int = attrs.field(validator=ExactInt(minimum=1, maximum=4))
     workgroups_per_cu: int = attrs.field(validator=ExactInt(minimum=1, maximum=3))
 
@@ -50,17 +53,17 @@ class AttentionSegmentSpec(Spec):
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
-        kind = "_capped" if self.capped else ""
+        kind = ("_capped" if self.capped else "") + ("_rows" if self.unit == 1 else "")
         return f"attention_segment_{self.head_size}_{self.dtype}{kind}_{self.digest()[:8]}"
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return what the kernel takes.
 
         `q` and `out` [tokens, heads, head], `k` and `v` [pages, page_size, heads of keys, head], a page having
-        2^`page_shift` tiles, `lse` [heads, tokens]. With `causal` 1 the last query sees all keys, each one before it a
-        key less; with 0 all see all. Of the keys before its own a query sees the last `window_left`. `part_out`
-        [tokens, heads, segments, head] and `part_ml` [tokens, heads, segments, 2] are all that is written where there
-        are several segments.
+        2^`page_shift` times `unit` rows, `lse` [heads, tokens]. With `causal` 1 the last query sees all keys, each one
+        before it a key less; with 0 all see all. Of the keys before its own a query sees the last `window_left`.
+        `part_out` [tokens, heads, segments, head] and `part_ml` [tokens, heads, segments, 2] are all that is written
+        where there are several segments.
         """
         data, floats, integers = PointerType(SCALARS[self.dtype]), PointerType(F32), PointerType(I32)
         return (

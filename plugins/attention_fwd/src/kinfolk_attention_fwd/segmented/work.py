@@ -106,6 +106,6 @@ class Work:
         return self.sequence.seen(self.token_of(self.first_row), self.arguments.causal)
 
     def before_last(self) -> Value:
-        """Return how many keys come before the window of the last row."""
-        last = arithmetic.smin(self.first_row + self.spec.columns, self.rows) - 1
+        """Return how many keys come before the window of the last row, whether the sequence has it or not."""
+        last = self.first_row + (self.spec.columns - 1)
         return self.sequence.before(self.token_of(last), self.arguments.window_left)

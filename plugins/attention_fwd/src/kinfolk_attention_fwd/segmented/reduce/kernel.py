@@ -115,7 +115,7 @@ class Reduce:
             sequence=sequence,
             row=row,
             place=wide(sequence.token) * wide(arguments.num_heads) + wide(row),
-            used=arithmetic.smin(division.used(), arguments.num_segments),
+            used=division.used(),
             column=arithmetic.select(column < spec.head_size, column, constant(NOWHERE, I32)),
             factors=memory.allocate(F32, spec.waves * spec.together),
             parts=memory.allocate(F32, spec.waves * spec.lanes * spec.columns_per_lane),
