@@ -66,9 +66,14 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def lower_spec(composition: Composition, spec: Spec, flavor: str) -> tuple[Kernel, LoweredModule]:
-    """Return the kernel of a spec and its LLVM IR; InternalError where they disagree with the spec's declarations."""
-    kernel = composition.emit(spec)
+def lower_spec(
+    composition: Composition, spec: Spec, flavor: str, kernel: Kernel | None = None
+) -> tuple[Kernel, LoweredModule]:
+    """Return the kernel of a spec, emitted unless it is given, and its LLVM IR.
+
+    Raises InternalError where they disagree with the spec's declarations.
+    """
+    kernel = kernel or composition.emit(spec)
     module = composition.arch.lower(kernel, spec, flavor_named(flavor).rank)
     if not kernel.name == module.symbol == spec.symbol():
         raise InternalError(

@@ -15,6 +15,7 @@ from kinfolk_runtime.goldens.document import KINDS, Document, GoldenError, Kind,
 from kinfolk_runtime.goldens.ledger import Ledger
 from kinfolk_runtime.goldens.place import LEDGER, Place
 from kinfolk_runtime.goldens.present import Present, emitted, measured
+from kinfolk_runtime.spec_space import spec_space
 
 if TYPE_CHECKING:
     from kinfolk.plugins.composition import Composition
@@ -99,12 +100,11 @@ def _before(place: Place, kind: Kind, arch: str) -> Mapping[str, Section]:
 
 
 def _digests(composition: Composition, step: Step) -> dict[str, Section]:
-    sections: dict[str, Section] = {}
-    for flavor in flavors():
-        where = f"{composition.family} on {composition.arch.name}, {flavor.name}"
-        step(where)
-        sections[flavor.name] = _sound(emitted(composition, flavor.name), where)
-    return sections
+    of = f"{composition.family} on {composition.arch.name}"
+    names = [flavor.name for flavor in flavors()]
+    step(f"{of}, {' and '.join(names)}")
+    present = emitted(composition, {name: spec_space(composition, name) for name in names})
+    return {name: _sound(found, f"{of}, {name}") for name, found in present.items()}
 
 
 def _figures(

@@ -9,12 +9,14 @@ import attrs
 
 from kinfolk.errors import KinfolkError
 from kinfolk.flavor import flavors
+from kinfolk.spec import Spec
 from kinfolk_runtime.goldens.compare import Finding, Where, compared
 from kinfolk_runtime.goldens.document import KINDS, GoldenError, Kind, Section
 from kinfolk_runtime.goldens.ledger import Ledger
 from kinfolk_runtime.goldens.place import LEDGER, Place
 from kinfolk_runtime.goldens.present import Fault, Present, emitted, measured
 from kinfolk_runtime.goldens.schedules import faults_of, stored
+from kinfolk_runtime.spec_space import spec_space
 from kinfolk_runtime.toolchains.base import Toolchain
 
 if TYPE_CHECKING:
@@ -199,10 +201,17 @@ class _Pair:
     def _digests(self, blessed: Mapping[str, Section]) -> dict[str, Section]:
         """Compare the digests of every registered flavor and return them as they are now."""
         now: dict[str, Section] = {}
+        spaces: dict[str, Sequence[Spec]] = {}
         for flavor in (flavor.name for flavor in flavors()):
             where = self._where("digests", flavor)
             self.step(str(where))
-            present = self._present(where, lambda flavor=flavor: emitted(self.composition, flavor))
+            try:
+                spaces[flavor] = spec_space(self.composition, flavor)
+            except KinfolkError as error:
+                self._find("digests.error", where, f"{type(error).__name__}: {error}")
+                spaces[flavor] = ()
+        for flavor, present in emitted(self.composition, spaces).items():
+            where = self._where("digests", flavor)
             now[flavor] = present.section
             if not present.section.specs:
                 self._find("digests.zero", where, "no candidate has a spec, so there is nothing to compare")

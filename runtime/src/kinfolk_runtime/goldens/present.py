@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from kinfolk.arch import LoweredModule
 from kinfolk.ir.text import print_kernel
+from kinfolk.ir.value import Kernel
 from kinfolk.refusal import Refusal
 from kinfolk.spec import Spec
 from kinfolk_runtime.artifact import CompiledKernel, compile_job, lower_spec
@@ -36,25 +38,53 @@ class Present:
     faults: tuple[Fault, ...] = ()
 
 
-def emitted(composition: Composition, flavor: str) -> Present:
-    """Return the digests of every kernel's IR and LLVM IR for a flavor, or the refusals of its spec."""
-    space = spec_space(composition, flavor)
-    rows: list[Row] = []
-    faults: list[Fault] = []
-    for spec in sampled(space):
+def emitted(composition: Composition, spaces: Mapping[str, Sequence[Spec]]) -> dict[str, Present]:
+    """Return, by flavor, the digests of every kernel's IR and LLVM IR, or the refusals of its spec.
+
+    `spaces` has the specs of each flavor. A kernel is emitted once and lowered for each flavor that has its spec.
+    """
+    everyday = {flavor: sampled(tuple(space)) for flavor, space in spaces.items()}
+    wanted: dict[str, list[str]] = {}
+    for flavor, specs in everyday.items():
+        for spec in specs:
+            wanted.setdefault(spec.identity(), []).append(flavor)
+    specs = {spec.identity(): spec for each in everyday.values() for spec in each}
+    found = {
+        (identity, flavor): came
+        for identity, named in wanted.items()
+        for flavor, came in _digests(composition, specs[identity], named).items()
+    }
+    return {
+        flavor: Present(
+            section=Section.of(
+                [spec.digest() for spec in space],
+                [row for spec in everyday[flavor] if isinstance(row := found[spec.identity(), flavor], Row)],
+            ),
+            faults=tuple(
+                fault for spec in everyday[flavor] if isinstance(fault := found[spec.identity(), flavor], Fault)
+            ),
+        )
+        for flavor, space in spaces.items()
+    }
+
+
+def _digests(composition: Composition, spec: Spec, named: Sequence[str]) -> dict[str, Row | Fault]:
+    """Return a spec's row, or its fault, in each of the flavors."""
+    found: dict[str, Row | Fault] = {}
+    kernel: Kernel | None = None
+    ir = ""
+    for flavor in named:
         try:
-            rows.append(_row(spec, _digests(composition, spec, flavor)))
+            if refusals := composition.validate_spec(spec):
+                told = [{"code": refusal.code, "text": str(refusal)} for refusal in refusals]
+                found[flavor] = _row(spec, {"refusals": told})
+                continue
+            kernel, module = lower_spec(composition, spec, flavor, kernel)
+            ir = ir or text_digest(print_kernel(kernel))
+            found[flavor] = _row(spec, {"ir": ir, "llvm": llvm_digest(module)})
         except Exception as error:  # noqa: BLE001 - whatever one spec raises is that spec's fault
-            faults.append(Fault(spec=spec, why=f"{type(error).__name__}: {error}"))
-    return Present(section=Section.of([spec.digest() for spec in space], rows), faults=tuple(faults))
-
-
-def _digests(composition: Composition, spec: Spec, flavor: str) -> dict[str, Any]:
-    refusals = composition.validate_spec(spec)
-    if refusals:
-        return {"refusals": [{"code": refusal.code, "text": str(refusal)} for refusal in refusals]}
-    kernel, module = lower_spec(composition, spec, flavor)
-    return {"ir": text_digest(print_kernel(kernel)), "llvm": llvm_digest(module)}
+            found[flavor] = Fault(spec=spec, why=f"{type(error).__name__}: {error}")
+    return found
 
 
 def llvm_digest(module: LoweredModule) -> str:
