@@ -16,6 +16,7 @@ from kinfolk.expr import Scope
 from kinfolk.ir.value import Value
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.spec import Spec
+from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.request import AttentionFwdRequest
 from kinfolk_attention_fwd.segmented import division, kernel, merge, tiles, work
 from kinfolk_attention_fwd.segmented.plan import segment_spec
@@ -196,6 +197,21 @@ def test_segments_fill_the_compute_units(sequences: int, keys: int, heads: int, 
     segments = Segments.of(segment_spec(arch, 128, "bf16"))
     assert arch.facts["compute_units"] == 304
     assert segments.count.integer(Scope(request=request, arch=arch)) == count
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_few_queries_are_served_by_segments_and_many_by_blocks(arch: str) -> None:
+    """As facts of others' selector have it: decode by segments whatever the batch, prompts by blocks."""
+    arch_ = compose("attention_fwd", arch).arch
+
+    def by_segments(sequences: int, queries: int, keys: int, heads: int = 32) -> bool:
+        changes = {"num_seqs": sequences, "max_seqlen_q": queries, "total_q": sequences * queries}
+        request = attrs.evolve(REQUEST, **changes, max_seqlen_k=keys, num_heads=heads, num_kv_heads=8)
+        return preference.by_segments().holds(Scope(request=request, arch=arch_))
+
+    assert by_segments(1, 1, 8192) and by_segments(256, 1, 8192) and by_segments(256, 1, 17, heads=128)
+    assert by_segments(1, 64, 8192) and by_segments(8, 16, 2048)
+    assert not by_segments(1, 8192, 8192) and not by_segments(64, 256, 4096) and not by_segments(4, 2048, 2048)
 
 
 def no_mask(patch: Patch) -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from kinfolk.candidate import Candidate
-from kinfolk.expr import Expr, const, eq, field, minimum, select, stride
+from kinfolk.candidate import Candidate, Note
+from kinfolk.expr import Expr, const, eq, field, minimum, not_, select, stride
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
+from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
 from kinfolk_attention_fwd.segmented.limits import (
     CAPABILITY,
@@ -127,7 +128,7 @@ def segmented_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
         bindings=(*paged_bindings(request), *_workspace(segments)),
         outputs=outputs(request),
         contents=PAGED_CONTENTS,
-        remarks=segments.remarks(),
+        remarks=(*segments.remarks(), preference.remark()),
     )
 
 
@@ -180,4 +181,11 @@ SEGMENTED: Final = Candidate(
     plan=segmented_plan,
     specs=segmented_specs,
     min_llvm=20,
+    notes=(
+        Note(
+            "slower than by blocks of queries, where a candidate serves it so",
+            when=not_(preference.by_segments()),
+            slower=True,
+        ),
+    ),
 )
