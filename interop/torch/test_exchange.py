@@ -62,6 +62,20 @@ def test_arrays_that_are_no_tensor():
     assert not array_of(torch.ones(3, requires_grad=True)).flags.owndata
 
 
+@pytest.mark.parametrize(
+    "tensor, told",
+    [
+        (torch._neg_view(torch.ones(3)), r"negated when it is read, its memory is not. Pass `.resolve_neg\(\)`"),
+        (torch.eye(3).to_sparse(), "layout other than torch.strided"),
+        (torch.ones(3, device="meta"), "meta"),
+    ],
+    ids=["negated", "sparse", "meta"],
+)
+def test_tensors_that_are_no_array(tensor, told):
+    with pytest.raises(BindError, match=told):
+        array_of(tensor)
+
+
 def test_a_plain_call_takes_tensors_of_torch_as_it_takes_arrays(attention):
     """No operator, no copy: whatever has `__dlpack__`."""
     request = AttentionFwdRequest(

@@ -14,8 +14,10 @@ from kinfolk_runtime.torch.library import dtype_of, torch
 def array_of(tensor: Any) -> Array:
     """Return a tensor of this host as an array over the same memory, its gradient left behind.
 
-    Raises BindError where it lies on a device, or is laid out in no strides.
+    Raises BindError where it lies on a device, is laid out in no strides, or its memory holds what it negates.
     """
+    if tensor.is_neg():  # which torch itself hands out with the wrong sign
+        raise BindError("tensor is negated when it is read, its memory is not. Pass `.resolve_neg()`.")
     return host_array("tensor", tensor.detach())
 
 
