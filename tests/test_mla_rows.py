@@ -112,7 +112,7 @@ def rows_past_the_last_are_stored(patch: Patch) -> None:
 
 def first_row_is_last(patch: Patch) -> None:
     """Tiles are counted by a sequence's last token for all of its workgroups, masks by their own."""
-    patch.setattr(sequence, "tokens_after", lambda arguments, queries, first_row, count: constant(0, I32))
+    patch.setattr(sequence, "tokens_after", lambda arguments, rows_after: constant(0, I32))
 
 
 FAULTS = [

@@ -139,8 +139,8 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
     """Return small requests in whose scenarios mutants are run: few keys, in one segment and in several that begin
     within a page, as many as fill the rings of tiles, as many segments as a wave has lanes, and more; rows of several
     queries that are more than a workgroup's and leave waves without any, or one row; a workgroup whose last row ends a
-    token, or begins one; queries that see all keys; pages of one tile and of several; a cache of 8 bits, in pages
-    smaller than a tile.
+    token, or begins one; queries that see all keys; one head; pages of one tile and of several; a cache of 8 bits, in
+    pages smaller than a tile.
     """
     from kinfolk_mla.request import MODEL, MlaRequest
 
@@ -183,6 +183,7 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
         request("mla.decode", 21, 80, 2, num_seg=2, page_size=2, max_seqlen_q=6, kv_dtype=narrow, k_scale=0.25),
         request("mla.decode", 16, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.decode", 128, 80, 3),
+        request("mla.decode", 1, 80, 2, max_seqlen_q=6),
         request("mla.decode", 16, 80, 1, num_seg=64),
         request("mla.decode", 16, 1040, 2, num_seg=65),
         request("mla.pipelined", 128, 80, 2),
@@ -191,12 +192,14 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
         request("mla.pipelined", 32, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.pipelined", 32, 208, 2, max_seqlen_q=6),
         request("mla.pipelined", 32, 208, 2, num_seg=2, page_size=128),
+        request("mla.pipelined", 1, 80, 2, max_seqlen_q=6),
         request("mla.grouped", 64, 80, 2),
         request("mla.grouped", 33, 80, 2, num_seg=2, max_seqlen_q=3, page_size=128, k_scale=0.25),
         request("mla.grouped", 21, 80, 2, max_seqlen_q=6),
         request("mla.grouped", 16, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.grouped", 16, 208, 2, max_seqlen_q=6),
         request("mla.grouped", 16, 80, 2, num_seg=2, page_size=32),
+        request("mla.grouped", 1, 80, 2, max_seqlen_q=6),
     )
 
 
@@ -400,13 +403,15 @@ def _one_sign(rows: Rows) -> None:
 
 def misnamed(table: Array, slots: Sequence[int], num_pages: int) -> None:
     """Spoil a few slots and the last of even sequences, one of them far from the others, and all slots of every fourth
-    from the second.
+    from the second: odd slots of the ones and even ones of the others with the id after the last page's, which is the
+    nearest that is wrong, wherever in a sequence it is looked up; the others with ids far out.
     """
-    strange = (-1, num_pages, 2**31 - 1, -(2**31))
+    far = (-(2**31), 2**31 - 1, -1)
     for sequence, count in enumerate(slots):
         if sequence % 2 == 0:
             spoiled = sorted({slot for slot in (1, 3, count // 2 | 1, count - 1) if 0 <= slot < count})
         else:
             spoiled = list(range(count)) if sequence % 4 == 1 else []
         for slot in spoiled:
-            table[sequence, slot] = strange[(sequence + slot) % len(strange)]
+            next_to = slot % 2 != sequence % 2
+            table[sequence, slot] = num_pages if next_to else far[(sequence // 2 + slot // 2) % len(far)]

@@ -86,7 +86,7 @@ class Work:
         left = arithmetic.smin(arithmetic.smax(rows - first_row, zero), constant(spec.rows, I32))
         count = arithmetic.select(has_rows, left, zero)
         first_key, next_key = offsets_of(arguments.cu_seqlens_k, sequence)
-        later = tokens_after(arguments, queries, first_row, count)
+        later = tokens_after(arguments, arithmetic.smax(rows - first_row - spec.rows, zero))
         seen = arithmetic.smax(keys_between(first_key, next_key, arguments.max_seqlen_k) - later, zero)
         segment = lanes.block_id(axis=2)
         first_page, ahead = _segment_of(seen, segment, arguments.segment_pages, spec.page_size)
@@ -217,14 +217,12 @@ def _token(first: Value, row: Value, inverse: Value) -> Value:
     return arithmetic.lshr(arithmetic.mul(first + row, inverse), INVERSE_BITS)
 
 
-def tokens_after(arguments: Arguments, queries: Value, first_row: Value, count: Value) -> Value:
-    """Return how many of a sequence's `queries` tokens come after the one of a workgroup's last row, as far as that
-    takes keys from its sight: none where attention is not causal.
+def tokens_after(arguments: Arguments, rows_after: Value) -> Value:
+    """Return how many of a sequence's tokens come after the one of a workgroup's last row, which `rows_after` rows come
+    after, as far as that takes keys from its sight: none where attention is not causal.
     """
-    zero = constant(0, I32)
-    last = (first_row + arithmetic.smax(count - 1, zero)) // arguments.num_heads
-    after = arithmetic.smax(queries - 1 - last, zero)
-    return arithmetic.select(arguments.heads_inverse.eq(0), zero, after)
+    after = rows_after // arguments.num_heads
+    return arithmetic.select(arguments.heads_inverse.eq(0), constant(0, I32), after)
 
 
 def _segment_of(length: Value, segment: Value, segment_pages: Value, page_size: int) -> tuple[Value, Value]:
