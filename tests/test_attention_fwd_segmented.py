@@ -26,6 +26,8 @@ from kinfolk_attention_fwd.segmented.segments import Segments
 from kinfolk_attention_fwd.segmented.spec import AttentionSegmentSpec
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.inspection import inspect_spec
+from kinfolk_runtime.isa import MachineExecutor
+from kinfolk_runtime.verify import Runner
 
 ARCHS = ("gfx942", "gfx950")
 pytestmark = pytest.mark.needs("attention_fwd", *ARCHS)
@@ -102,6 +104,20 @@ def test_pages_of_few_rows_are_served(arch: str, changes: dict[str, Any]) -> Non
     for name in ("whole", "ragged", "segments", "climb", "bad_pages", "strange_numbers"):
         report = judged(composition, artifact, name)
         assert report.status == "pass", (name, report.findings)
+
+
+@pytest.mark.simulate
+@pytest.mark.parametrize(
+    ("arch", "changes"),
+    [("gfx942", {}), ("gfx950", {"softcap": 20.0}), ("gfx942", {"page_size": 2, **F16})],
+    ids=str,
+)
+def test_the_machine_code_computes_it_too(arch: str, changes: dict[str, Any]) -> None:
+    """As compiled, with its waits and wait states looked at."""
+    small = {"max_seqlen_k": 150, "num_heads": 6, "num_seg": 2, "num_pages": 200}
+    composition, artifact = served(arch, **small, **changes)
+    report = judged(composition, artifact, "whole", (Runner(MachineExecutor()),))
+    assert report.status == "pass", report.findings
 
 
 @pytest.mark.simulate
