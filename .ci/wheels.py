@@ -1,5 +1,8 @@
 """Build every wheel, install the wheels alone into a fresh environment, smoke-test them and run their tests there.
 
+A wheel holds the files of the sources and no others, byte for byte, which the lanes have tested. What only a wheel can
+get wrong is where these files lie, so each test runs once there, with its first parameters.
+
 The work folder lies outside the checkout, so nothing of the source tree can be imported: what passes here is in the
 wheels. Runs in the development environment, whose build backend it uses; only third-party packages come from an index.
 """
@@ -13,16 +16,31 @@ import tempfile
 import tomllib
 import venv
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from lanes import SKIPS, Record, read_skips, unlisted_skips
+from lanes import CACHE, SKIPS, Record, read_skips, unlisted_skips
 
 ROOT = Path(__file__).resolve().parent.parent
 LLVMS = "llvmlite,llvmlite20,llc"
 # What `kinfolk new` is asked for: names that nothing of ours has.
 FAMILY, ARCH = "column_scale", "wide32"
 DISTRIBUTIONS = ("column-scale", "wide32")
+# Compiles a kernel by each LLVM whatever any cache holds.
+COMPILES = """
+from kinfolk.plugins.composition import compose
+from kinfolk_runtime.artifact import compile_job, lower_spec
+from kinfolk_runtime.spec_space import spec_space
+from kinfolk_runtime.toolchains.host import named_toolchain
+for arch in {archs}:
+    for toolchain in map(named_toolchain, {names}):
+        composition, flavor = compose("mla", arch), toolchain.flavors[-1]
+        _, module = lower_spec(composition, spec_space(composition, flavor)[0], flavor)
+        assert composition.arch.usage(toolchain.compile(compile_job(module)).object, module.symbol).figures
+"""
 REQUEST = "num_heads=16 num_seqs=2 total_q=2 max_seqlen_q=1 max_seqlen_k=40 absorbed_query=true"
 
 
@@ -47,10 +65,18 @@ def run(command: Sequence[str | Path], cwd: Path, **settings: str) -> None:
     subprocess.run(list(map(str, command)), cwd=cwd, env=environment(**settings), check=True)
 
 
-def answer(command: Sequence[str | Path], cwd: Path) -> tuple[int, str]:
+def answer(command: Sequence[str | Path], cwd: Path, **settings: str) -> tuple[int, str]:
     """Run a command likewise and return its exit status and what it printed."""
-    ended = subprocess.run(list(map(str, command)), cwd=cwd, env=environment(), stdout=subprocess.PIPE, check=False)
+    ended = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=environment(**settings), stdout=subprocess.PIPE, check=False
+    )
     return ended.returncode, ended.stdout.decode()
+
+
+def at_once(*steps: Callable[[], Any]) -> list[Any]:
+    """Take steps that do not meet, on two cores, and return what they do; the first that fails raises, after all."""
+    with ThreadPoolExecutor(2) as threads:
+        return [ended.result() for ended in [threads.submit(step) for step in steps]]
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -59,7 +85,10 @@ def environment(**settings: str) -> dict[str, str]:
 
 
 def build(wheelhouse: Path) -> list[Path]:
-    """Build a wheel of every distribution: all of one version and, the root's excepted, each with typed packages."""
+    """Build a wheel of every distribution: all of one version and, the root's excepted, each with typed packages.
+
+    Together they hold the files of the sources and no others.
+    """
     for project in projects(ROOT):
         run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", wheelhouse, project], ROOT)
     wheels = sorted(wheelhouse.glob("*.whl"))
@@ -72,17 +101,37 @@ def build(wheelhouse: Path) -> list[Path]:
         untyped = [name for name in packages if f"{name}/py.typed" not in zipfile.ZipFile(wheel).namelist()]
         if untyped or (not packages and wheel.name.split("-")[0] != "kinfolk"):
             raise SystemExit(f"{wheel.name} holds {sorted(packages) or 'no package'}; without py.typed: {untyped}")
+    sources = {name: content for project in projects(ROOT) for name, content in files_below(project / "src").items()}
+    packed = {name: content for wheel in wheels for name, content in files_in(wheel).items()}
+    if wrong := sorted(name for name in sources | packed if sources.get(name) != packed.get(name)):
+        raise SystemExit(f"the wheels hold other files than the sources: {', '.join(wrong)}")
     return wheels
 
 
-def fresh_environment(folder: Path, wheels: Sequence[Path]) -> Path:
-    """Install the test tools and the wheels, these by path: nothing of their name on an index can take their place."""
+def files_below(folder: Path) -> dict[str, bytes]:
+    """Return the files below a folder by name, but for compiled Python; none where there is no folder."""
+    found = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+def files_in(wheel: Path) -> dict[str, bytes]:
+    """Return the files of a wheel by name, but for what describes it."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if not name.split("/")[0].endswith(".dist-info")]
+        return {name: archive.read(name) for name in names}
+
+
+def fresh_environment(folder: Path) -> None:
+    """Make an environment with the test tools, and nothing of ours."""
     venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["test"]
-    run([python, "-m", "pip", "install", "--quiet", *wheels, *tools], folder)
+    run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", *tools], folder)
+
+
+def install(python: Path, wheels: Sequence[Path], folder: Path) -> None:
+    """Install the wheels by path: nothing of their name on an index can take their place."""
+    run([python, "-m", "pip", "install", "--quiet", *wheels], folder)
     run([python, "-m", "pip", "check"], folder)
-    return python
 
 
 def smoke(python: Path, empty: Path) -> None:
@@ -105,17 +154,22 @@ def smoke(python: Path, empty: Path) -> None:
         report = json.loads(text or "{}")
         if status or report.get("status") != "pass" or not report.get("kernels") or not report.get("scenarios"):
             raise SystemExit(f"kinfolk verify on {arch} from the wheels did not pass (exit {status}): {text[:3000]}")
+    run([python, "-c", COMPILES.format(archs=archs, names=LLVMS.split(","))], empty)
 
 
 def goldens(python: Path, empty: Path) -> None:
-    """Compare every kernel with the goldens that the wheels hold, on all archs and by every LLVM."""
+    """Compare every kernel with the goldens that the wheels hold, on all archs and by every LLVM.
+
+    All are emitted by what the wheels hold; code that the lanes compiled, of the same LLVM IR, is not compiled again.
+    """
     command = [python.parent / "kinfolk", "golden", "check", "--require", LLVMS, "--json"]
-    status, text = answer(command, empty)
+    status, text = answer(command, empty, **({"KINFOLK_CACHE_DIR": str(CACHE)} if CACHE.is_dir() else {}))
     report = json.loads(text or "{}")
     compared = {(lane["family"], lane["arch"]) for lane in report.get("lanes", ()) if lane["state"] == "as blessed"}
     families, archs = offered(ROOT, "kinfolk.families"), offered(ROOT, "kinfolk.archs")
     if status or compared != {(family, arch) for family in families for arch in archs}:
-        raise SystemExit(f"the goldens in the wheels (exit {status}, compared {sorted(compared)}): {text[:3000]}")
+        found = json.dumps(report.get("refusals"), indent=1) or text
+        raise SystemExit(f"the goldens in the wheels (exit {status}, compared {sorted(compared)}): {found[:3000]}")
 
 
 def without(python: Path, empty: Path, wheels: Sequence[Path]) -> None:
@@ -124,22 +178,32 @@ def without(python: Path, empty: Path, wheels: Sequence[Path]) -> None:
     for gone in (*archs, *families):
         wheel = next(path for path in wheels if path.name.startswith(f"kinfolk_{gone}-"))
         run([python, "-m", "pip", "uninstall", "--quiet", "--yes", f"kinfolk-{gone}", "kinfolk"], empty)
-        for arch in archs:
-            missed = gone in (arch, "mla")
-            status, said = answer([python.parent / "kinfolk", "why", "mla", "--arch", arch, *REQUEST.split()], empty)
-            if bool(status) != missed or (missed and f"pip install kinfolk-{gone}" not in said):
-                raise SystemExit(f"without {gone}, kinfolk why on {arch} (exit {status}) says {said}")
-        status, said = answer([python, ROOT / "demos" / "spine.py"], empty)
-        missed = gone in (*archs, "mla")
-        if bool(status) != (gone == "mla") or (f"pip install kinfolk-{gone}" in said) != missed:
-            raise SystemExit(f"without {gone}, the demo (exit {status}) says {said}")
-        run([python, ROOT / "tools" / "generate_docs.py", "--check"], empty)
-        run([python, "-m", "pytest", "-qq", "--collect-only", "-p", "no:cacheprovider", ROOT / "tests"], ROOT)
+        collect = [python, "-m", "pytest", "-qq", "--collect-only", "-p", "no:cacheprovider", ROOT / "tests"]
+        at_once(
+            partial(asked_without, gone, python, empty),
+            partial(run, [python, ROOT / "tools" / "generate_docs.py", "--check"], empty),
+            partial(run, collect, ROOT),
+        )
         run([python, "-m", "pip", "install", "--quiet", "--no-deps", wheel], empty)
 
 
+def asked_without(gone: str, python: Path, empty: Path) -> None:
+    """Ask what misses an arch or a family that was taken out, and what does not."""
+    archs = offered(ROOT, "kinfolk.archs")
+    for arch in archs:
+        missed = gone in (arch, "mla")
+        status, said = answer([python.parent / "kinfolk", "why", "mla", "--arch", arch, *REQUEST.split()], empty)
+        if bool(status) != missed or (missed and f"pip install kinfolk-{gone}" not in said):
+            raise SystemExit(f"without {gone}, kinfolk why on {arch} (exit {status}) says {said}")
+    status, said = answer([python, ROOT / "demos" / "spine.py"], empty)
+    missed = gone in (*archs, "mla")
+    if bool(status) != (gone == "mla") or (f"pip install kinfolk-{gone}" in said) != missed:
+        raise SystemExit(f"without {gone}, the demo (exit {status}) says {said}")
+
+
 def own_tests(python: Path, work: Path) -> None:
-    """Run each distribution's tests, copied out of the tree; what compiles and simulates ran in the tree already."""
+    """Run each distribution's tests, copied out of the tree, each with its first parameters; what compiles and
+    simulates ran in the tree already."""
     shutil.copy(ROOT / "pyproject.toml", work)
     folders = [project.relative_to(ROOT) / "tests" for project in projects(ROOT)[:-1]]
     for folder in folders:
@@ -148,7 +212,7 @@ def own_tests(python: Path, work: Path) -> None:
             if (ROOT / shared).exists():
                 shutil.copy(ROOT / shared, work / shared)
     record = work / "record.json"
-    plugin = ("-p", "lane_record", "--lane-record", record)
+    plugin = ("-p", "lane_record", "--lane-record", record, "-p", "first_of_each")
     lane = ("-n", "auto", "-p", "no:benchmark", "-p", "no:cacheprovider", "-m", "not compile and not simulate")
     run([python, "-m", "pytest", "-q", *plugin, *lane, *folders], work, PYTHONPATH=str(ROOT / ".ci"))
     records = {"wheels": Record.read(record)}
@@ -193,9 +257,11 @@ def main() -> int:
         work = Path(folder)
         for name in ("wheelhouse", "environment", "empty", "tests", "theirs", "strangers"):
             (work / name).mkdir()
+        python = work / "environment" / "bin" / "python"
         try:
-            wheels = build(work / "wheelhouse")
-            python = fresh_environment(work / "environment", wheels)
+            apart = partial(build, work / "wheelhouse"), partial(fresh_environment, work / "environment")
+            wheels, _ = at_once(*apart)
+            install(python, wheels, work)
             smoke(python, work / "empty")
             goldens(python, work / "empty")
             own_tests(python, work / "tests")

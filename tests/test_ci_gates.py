@@ -183,6 +183,24 @@ def test_processes_of_ci_keep_the_bytecode_that_they_make(ci_module, monkeypatch
     assert ("KINFOLK_PLUGINS" in made) == (module == "lanes")
 
 
+def test_of_each_test_the_first_parameters_are_run_alone(root: Path, tmp_path: Path):
+    planted = """
+        import pytest
+        @pytest.mark.parametrize("number", range(3))
+        def test_many(number): assert number == 0
+        class TestIt:
+            @pytest.mark.parametrize("name", ["a[b]", "c"])
+            def test_many(self, name): assert name != "c"
+        def test_one(): pass
+    """
+    (tmp_path / "test_planted.py").write_text(textwrap.dedent(planted))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "first_of_each", "-p", "no:cacheprovider", "-p", "no:xdist", "-q"]
+    environment = {**os.environ, "PYTHONPATH": str(root / ".ci")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "3 passed, 3 deselected" in done.stdout, done.stdout + done.stderr
+
+
 def test_a_file_that_no_lane_collects_is_found(lanes, tmp_path: Path):
     names = {
         "tests/test_seen.py": "def test_it(): pass\n",
