@@ -31,6 +31,11 @@ Singles = npt.NDArray[np.float32]
 MANY: Final = 2**31 - 1
 """As many as the request allows."""
 SHORT: Final = ((MANY, 70), (17, 80))
+RAGGED: Final = ((0, 20), (MANY, 33), (1, 32), (5, 0), (30, 17), (33, 65), (20, 290))
+AROUND_A_TILE: Final = ((20, 147), (33, 159), (MANY, 383))
+"""Sequences whose first query sees one key more than it takes for a tile to need no mask, as many as that, or whose
+last sees as many as tiles have.
+"""
 LONG: Final = 330
 """Keys of which some tiles need no mask, whatever the queries, as far as these are few."""
 FEW_HEADS: Final = 1
@@ -78,7 +83,7 @@ def prefill_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
     """Return the scenarios of a request of projected queries; none of another."""
     if request.absorbed_query:
         return ()
-    ragged = ((0, 20), (MANY, 33), (1, 32), (5, 0), (30, 17), (33, 65), (20, 290))
+    ragged = (*RAGGED, *AROUND_A_TILE)
     named = ((MANY, LONG - 9), (17, 80))  # the last page of the first has one row of a part
     return (
         _scenario(request, "whole", _about_whole(request), ((MANY, MANY),), heads=whole_heads(request)),
@@ -98,7 +103,7 @@ def prefill_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
             request,
             "strange_offsets",
             "offsets of keys that fall, and queries that are rows before the first and past the last",
-            ((1, 20), (MANY, 30), (1, 20), (2, 10)),
+            ((1, 20), (0, 20), (MANY, 30), (1, 20), (2, 10)),
             change_inputs=_fall,
             stray=True,
             heads=max(2, few_heads(request)),
@@ -190,10 +195,10 @@ def prefill_mutation_requests() -> tuple[MlaRequest, ...]:
         attrs.evolve(
             few,
             num_heads=3,
-            num_seqs=200,
-            total_q=157,
-            max_seqlen_q=140,
-            max_seqlen_k=320,
+            num_seqs=160,
+            total_q=336,
+            max_seqlen_q=319,
+            max_seqlen_k=384,
             page_size=4,
             num_pages=192,
         ),
@@ -216,7 +221,7 @@ def _scenario(
     """Return a scenario of sequences of `wanted` (queries, keys), as far as the request allows, of few heads, or up to
     `heads`.
 
-    Where `stray`, the rows of the first one's and the last one's queries do not exist.
+    Where `stray`, there are no rows of the queries of the first two and the last.
     """
     tokens = [min(count, request.max_seqlen_q) for count, _ in wanted]
     lengths = [min(length, request.max_seqlen_k) for _, length in wanted]
@@ -225,7 +230,7 @@ def _scenario(
         request,
         num_heads=few_heads(request) if heads is None else min(heads, request.num_heads),
         num_seqs=len(wanted),
-        total_q=sum(tokens[1:-1] if stray else tokens),
+        total_q=sum(tokens[2:-1] if stray else tokens),
         max_seqlen_k=max(lengths),
         num_pages=max(pages, min(request.num_pages, 2 * pages)),
     )
@@ -346,7 +351,13 @@ def _one_sign(rows: Rows) -> None:
 
 
 def _fall(inputs: dict[str, Array]) -> None:
-    """Let the first sequence begin a row early, and give the second offsets that fall by more than 32 bits hold."""
-    inputs["cu_seqlens_q"] = inputs["cu_seqlens_q"] - np.int32(1)
-    first, _, *lengths = np.diff(inputs["cu_seqlens_k"])
-    inputs["cu_seqlens_k"] = np.array([2**31 - 1 - first, 2**31 - 1, *(np.cumsum([0, *lengths]) - 5)], np.int32)
+    """Let the first sequence have the row before the first and that one, the second fall back to it, and give the third
+    offsets of keys that fall by more than 32 bits hold.
+    """
+    _, _, *tokens = np.diff(inputs["cu_seqlens_q"])
+    inputs["cu_seqlens_q"] = np.array([-1, 1, *np.cumsum([0, *tokens])], np.int32)
+    first, second, _, *lengths = np.diff(inputs["cu_seqlens_k"]).tolist()
+    most = 2**31 - 1
+    inputs["cu_seqlens_k"] = np.array(
+        [most - second - first, most - second, most, *(np.cumsum([0, *lengths]) - 5)], np.int32
+    )
