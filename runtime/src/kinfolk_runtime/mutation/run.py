@@ -106,7 +106,7 @@ class Subject:
             or same_in_mirror(mutant)
             or as_many_rounds(mutant, values)
             or same_at_equality(mutant, values)
-            or same_sum(mutant, values)
+            or same_sum(mutant, values, below)
             or same_for_all(mutant, values)
             or dies_out(mutant, values, below)
             or same_where_used(mutant, arch, below)

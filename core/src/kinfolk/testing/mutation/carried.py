@@ -23,8 +23,8 @@ def still_as_started(mutant: Mutant) -> str:
     is then what it started as, and of two that started as the same number either may be handed on.
     """
     op = mutant.operation
-    around = list(_around(mutant.original.body, op))
-    if not around or around[0].name != "core.if":
+    outer = list(around(mutant.original.body, op))
+    if not outer or outer[0].name != "core.if":
         return ""
     place = Place(op, (), {operand: operand for operand in op.operands})
     try:
@@ -33,14 +33,14 @@ def still_as_started(mutant: Mutant) -> str:
         return ""
     if [each.definition for each in place.operations] != [op.definition]:
         return ""
-    branch = around[0]
+    branch = outer[0]
     sides = [number for number, region in enumerate(branch.regions) if region.operations[-1] is op]
     changed = [pair for pair in zip(op.operands, place.operations[0].operands, strict=True) if pair[0] is not pair[1]]
     if not changed or not sides:
         return ""
     if all(_same_number(*(_on_side(value, branch.operands[0], *sides) for value in pair)) for pair in changed):
         return "of the same number, which this side has handed on from its start"
-    if around[1:] and around[1].name == "core.for" and _carried_unchanged(op, branch, around[1], changed):
+    if outer[1:] and outer[1].name == "core.for" and _carried_unchanged(op, branch, outer[1], changed):
         return "of the same number, which the loop has carried from its start"
     return ""
 
@@ -84,12 +84,12 @@ def _carried_unchanged(
     return all(kept.issuperset(pair) and _same_number(*(starts[each] for each in pair)) for pair in changed)
 
 
-def _around(region: Region, op: Operation) -> Iterator[Operation]:
+def around(region: Region, op: Operation) -> Iterator[Operation]:
     """Yield the operations that an operation is inside of, the nearest first."""
     for each in region.operations:
         for inner in each.regions:
             if op in inner.walk():
-                yield from _around(inner, op)
+                yield from around(inner, op)
                 yield each
                 return
 
