@@ -6,7 +6,7 @@ import pytest
 from workgroup_toy import built
 
 from kinfolk.analysis.values import Values
-from kinfolk.ir.ops import arithmetic, convert, lanes, memory
+from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory
 from kinfolk.ir.types import I32, I64
 from kinfolk.testing.mutation import mutant_classes
 from kinfolk.testing.mutation.same_sums import same_sum
@@ -61,3 +61,59 @@ def test_a_difference_the_other_way_round_is_another_sum(reference64, declare):
     assert shown_of(reference64, declare, difference(3), "swapped_operands") == {"a and b have changed places": False}
     assert shown_of(reference64, declare, difference(3), "add_sub") == {"core.sub -> core.add": False}
     assert shown_of(reference64, declare, difference(0), "add_sub") == {"core.sub -> core.add": True}
+
+
+def blocks_from_the_last(x, n, y):
+    """Blocks in falling order, of as many as there are, none below 0."""
+    last = arithmetic.smax(memory.load(n) - 1 - lanes.block_id(axis=0, below=64), 0)
+    memory.store(memory.offset(y, lanes.thread_id()), convert.sext(last, to=I64))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_bound_is_none_where_the_grid_keeps_it(reference64, declare, known):
+    """That a block is one of as many as a parameter says is known of the launch, where it is known."""
+    kernel = built(
+        reference64, blocks_from_the_last, *(declare(name, I32) for name in "xn"), declare("y", I64, "write")
+    )
+    (blocks,) = [op.results[0] for op in kernel.walk() if op.definition is memory.load]
+    (block,) = [op.results[0] for op in kernel.walk() if op.definition is lanes.block_id]
+    values = Values(kernel, reference64.arch)
+    found = {
+        mutant.change.about: bool(same_sum(mutant, values, {block: blocks} if known else {}))
+        for each in mutant_classes(kernel)
+        for mutant in each.mutants
+        if mutant.site.op == "core.smax" and mutant.operator.name in ("dropped_clamp", "constant", "min_max")
+    }
+    assert found == {
+        "only a is left": known,
+        "only b is left": False,
+        "b 0 -> -1": known,
+        "b 0 -> 1": False,
+        "core.smax -> core.smin": False,
+    }
+
+
+def seen_after(strict):
+    """What is left of a number, in a branch where it is above another one, or not below it."""
+
+    def body(x, n, y):
+        most, first = (arithmetic.smin(arithmetic.smax(memory.load(each), 0), 99) for each in (n, x))
+        condition = first < most if strict else first <= most
+        left = control.if_else(condition, lambda: (arithmetic.smin(first * 2 + 1, first + most),), lambda: (first,))[0]
+        memory.store(memory.offset(y, lanes.thread_id()), convert.sext(left, to=I64))
+
+    return body
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_bound_is_none_where_a_branch_has_compared_its_numbers(reference64, declare, strict):
+    kernel = built(reference64, seen_after(strict), *(declare(name, I32) for name in "xn"), declare("y", I64, "write"))
+    values = Values(kernel, reference64.arch)
+    [inner] = [op for op in kernel.walk() if op.name == "core.smin" and op.operands[1].defining_op.name == "core.add"]
+    found = {
+        mutant.change.about: bool(same_sum(mutant, values))
+        for each in mutant_classes(kernel)
+        for mutant in each.mutants
+        if mutant.operation is inner and mutant.operator.name == "dropped_clamp"
+    }
+    assert found == {"only a is left": strict, "only b is left": False}
