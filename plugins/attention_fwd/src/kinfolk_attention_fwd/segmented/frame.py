@@ -86,6 +86,15 @@ class Frame:
         return (shape.m, shape.n, shape.a_type.name) == (size, size, spec.dtype) and spec.head_size % shape.k == 0
 
     @property
+    def read_step(self) -> int:
+        """How many columns a read of a row is further than the one before: lanes that share a row read neighbours."""
+        return self.spec.lanes // self.spec.columns * self.contraction.width
+
+    def first_read(self, start: Table) -> Table:
+        """Return the column of each lane's first read, of those from which it would read one column after the other."""
+        return start // (self.contraction.reads * self.contraction.width) * self.contraction.width
+
+    @property
     def stretches(self) -> tuple[Stretch, ...]:
         """The stretches of a row."""
         return stretches(self.spec.head_size, self.spec.columns)

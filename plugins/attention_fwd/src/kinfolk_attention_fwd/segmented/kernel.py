@@ -134,11 +134,11 @@ class Segment:
             tiles=kind.of(work, frame, words),
             keys=keys,
             key_store=tuple(stores),
-            key_load=own + lane_index(rows_read * pitch + frame.contraction.start_a),
+            key_load=own + lane_index(rows_read * pitch + frame.first_read(frame.contraction.start_a)),
             places=tuple(places),
             seen=work.sequence.seen(lane_row.token, arguments.causal),
             before=work.sequence.before(lane_row.token, arguments.window_left),
-            pairs=memory.allocate(F32, spec.waves * spec.lanes * PAIR),
+            pairs=memory.allocate(F32, spec.waves * spec.columns * PAIR),
         )
 
     def nothing(self) -> tuple[()]:
@@ -244,8 +244,8 @@ class Segment:
         """Return this lane's raw scores of the tile whose keys are written."""
         atom, contraction = self.frame.score, self.frame.contraction
         total = constant(0.0, VectorType(F32, atom.shape.c.slots))
-        width = contraction.width
-        read = [self.keys.load(self.key_load, width, column=number * width) for number in range(contraction.reads)]
+        columns = [number * self.frame.read_step for number in range(contraction.reads)]
+        read = [self.keys.load(self.key_load, contraction.width, column=column) for column in columns]
         for keys, queries in zip(read, query, strict=True):
             for a, b in zip(contraction.split(keys), contraction.split(queries), strict=True):
                 total = atom(a, b, total)

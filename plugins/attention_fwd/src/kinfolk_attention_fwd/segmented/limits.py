@@ -162,7 +162,7 @@ _STAGED: Final = maximum(
     (ceil_div(field("head_size"), 64) * 64 + AttentionSegmentSpec.row_padding_bytes // ELEMENT_BYTES)
     * (AttentionSegmentSpec.waves * AttentionSegmentSpec.tile_keys * ELEMENT_BYTES),
     AttentionSegmentSpec.waves * AttentionSegmentSpec.lanes * 4 * 16,
-) + AttentionSegmentSpec.waves * AttentionSegmentSpec.lanes * select(eq(field("unit"), 1), 24, 16)
+) + AttentionSegmentSpec.waves * AttentionSegmentSpec.lanes * select(eq(field("unit"), 1), 18, 10)
 """Bytes of tiles of keys, rows by whole stretches, or what the waves put together; words of tiles and sums of rows."""
 
 SPEC_LIMITS: Final = (

@@ -29,7 +29,7 @@ class Merge:
     """Of a row's columns, a lane has those of slot s of each of its products in wave s behind the merge: neighbours, as
     many as a stretch is wide.
 
-    `pairs` has PAIR numbers a thread, `pieces` 16 bytes a thread and slot.
+    `pairs` has PAIR numbers a wave and row, `pieces` 16 bytes a thread and slot.
     """
 
     work: Work
@@ -76,7 +76,8 @@ class Merge:
         off = arithmetic.fma(row.maximum, row.factor, row.minus)
         own = arithmetic.exp2(arithmetic.fneg(off))
         pair = vector.pack(row.maximum, self.softmax.total(row) * own)
-        memory.workgroup_store(self.pairs, lanes.thread_id() * PAIR, pair, alignment=PAIR * F32.bytes)
+        place = lanes.wave_id() * (self.work.spec.columns * PAIR) + self._column() * PAIR
+        memory.workgroup_store(self.pairs, place, pair, alignment=PAIR * F32.bytes)
         control.barrier()
         found = [self._pair(wave) for wave in range(self.work.spec.waves)]
         highest = found[0][0]
@@ -89,8 +90,11 @@ class Merge:
         factor = self.softmax.weight(merged, row.maximum) * own
         return attrs.evolve(merged, total=total), factor
 
+    def _column(self) -> Value:
+        return lane_index(self.frame.column)
+
     def _pair(self, wave: int) -> tuple[Value, Value]:
-        index, offset = lanes.lane_id() * PAIR, wave * self.work.spec.lanes * PAIR
+        index, offset = self._column() * PAIR, wave * self.work.spec.columns * PAIR
         pair = memory.workgroup_load(self.pairs, index, count=PAIR, offset=offset, alignment=PAIR * F32.bytes)
         return vector.extract(pair, index=0), vector.extract(pair, index=1)
 

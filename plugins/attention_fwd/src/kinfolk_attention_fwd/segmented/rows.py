@@ -67,9 +67,10 @@ def load_queries(work: Work, frame: Frame) -> list[Value]:
     first = wide(work.sequence.token) + wide(token)
     view = memory.bound(memory.offset(arguments.q, first * wide(elements)), left * elements)
     within = bounded(row.token - token, most)
-    start = within * elements + row.head * spec.head_size + lane_index(frame.contraction.start_b)
-    width = frame.contraction.width
-    return [memory.view_load(view, start + read * width, count=width) for read in range(frame.contraction.reads)]
+    first = lane_index(frame.first_read(frame.contraction.start_b))
+    start, width = within * elements + row.head * spec.head_size + first, frame.contraction.width
+    columns = [read * frame.read_step for read in range(frame.contraction.reads)]
+    return [memory.view_load(view, start + column if column else start, count=width) for column in columns]
 
 
 def kept(vectors: Many[Value]) -> list[Value]:

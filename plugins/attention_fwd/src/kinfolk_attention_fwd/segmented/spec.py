@@ -29,7 +29,7 @@ class AttentionSegmentSpec(Spec):
     columns: ClassVar[int] = 16
     tile_keys: ClassVar[int] = 16
     vector_bytes: ClassVar[int] = 16
-    row_padding_bytes: ClassVar[int] = 16
+    row_padding_bytes: ClassVar[int] = 32
     most_heads: ClassVar[int] = 2**10
     most_rows: ClassVar[int] = 2**28
     """How many keys a sequence may have, and a batch queries: they are counted in 32 bits, segments past the last."""
