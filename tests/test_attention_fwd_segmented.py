@@ -6,19 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
+import numpy as np
 import pytest
 from built_once import artifact_of, judged
 from emitter_faults import assert_seen, with_fault
 
+from kinfolk.banks import BankCost
 from kinfolk.dispatch import dispatch
 from kinfolk.errors import PinRefused
 from kinfolk.expr import Scope
 from kinfolk.ir.value import Value
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.spec import Spec
+from kinfolk.tile.layout import Table
 from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.request import AttentionFwdRequest
-from kinfolk_attention_fwd.segmented import division, kernel, merge, tiles, work
+from kinfolk_attention_fwd.segmented import division, frame, kernel, merge, tiles, work
 from kinfolk_attention_fwd.segmented.plan import segment_spec
 from kinfolk_attention_fwd.segmented.reduce import kernel as reduce_kernel
 from kinfolk_attention_fwd.segmented.reduce.spec import AttentionReduceSpec
@@ -150,6 +153,27 @@ def test_the_loop_keeps_loads_in_flight_and_takes_few_instructions(arch: str, in
     assert len(loads) * 8 == keys * 4  # all of them whole lines of 16 bytes a lane: 4 of keys and 4 of values a tile
     assert all("dwordx4" in each.text for each in loads)
     assert found.scratch_ops == 0
+
+
+@pytest.mark.parametrize("columns", [64, 96, 128, 192, 256])
+def test_keys_meet_no_bank_twice(columns: int) -> None:
+    """Where the lanes that are served together are published; read one column after the other, they do."""
+    arch = compose("attention_fwd", "gfx942").arch
+    laid = frame.Frame.of(segment_spec(arch, columns, "bf16"), arch)
+    contraction, rows = laid.contraction, laid.score.shape.a.rows[:, 0]
+    pitch = laid.padded_columns + AttentionSegmentSpec.row_padding_bytes // 2
+
+    def cost(first: Table, step: int) -> BankCost:
+        total = BankCost(0, 0, exact=True)
+        for number in range(contraction.reads):
+            places = (rows * pitch + first + number * step) * 2
+            total += arch.banks.access_cost("read", contraction.width * 2, 16, places, np.arange(64))
+        return total
+
+    found = cost(laid.first_read(contraction.start_a), laid.read_step)
+    assert found.exact and found.conflicts == 0
+    if columns != 96:
+        assert cost(contraction.start_a, contraction.width).conflicts > 0
 
 
 @pytest.mark.compile
