@@ -192,14 +192,14 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
         request("mla.pipelined", 32, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.pipelined", 32, 208, 2, max_seqlen_q=6),
         request("mla.pipelined", 32, 208, 2, num_seg=2, page_size=128),
-        request("mla.pipelined", 1, 80, 2, max_seqlen_q=6),
+        request("mla.pipelined", 1, 80, 2, num_seg=2, max_seqlen_q=6),
         request("mla.grouped", 64, 80, 2),
         request("mla.grouped", 33, 80, 2, num_seg=2, max_seqlen_q=3, page_size=128, k_scale=0.25),
         request("mla.grouped", 21, 80, 2, max_seqlen_q=6),
         request("mla.grouped", 16, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.grouped", 16, 208, 2, max_seqlen_q=6),
         request("mla.grouped", 16, 80, 2, num_seg=2, page_size=32),
-        request("mla.grouped", 1, 80, 2, max_seqlen_q=6),
+        request("mla.grouped", 1, 80, 2, num_seg=2, max_seqlen_q=6),
     )
 
 
