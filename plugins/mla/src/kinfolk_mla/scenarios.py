@@ -178,28 +178,28 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
     narrow = cache_types(arch, "bf16")[-1]
     return (
         request("mla.decode", 16, 80, 2),
+        request("mla.decode", 1, 80, 2, max_seqlen_q=6),
         request("mla.decode", 16, 80, 2, num_seg=2, max_seqlen_q=6, page_size=32),
         request("mla.decode", 17, 80, 2, num_seg=2, max_seqlen_q=6),
         request("mla.decode", 21, 80, 2, num_seg=2, page_size=2, max_seqlen_q=6, kv_dtype=narrow, k_scale=0.25),
         request("mla.decode", 16, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.decode", 128, 80, 3),
-        request("mla.decode", 1, 80, 2, max_seqlen_q=6),
         request("mla.decode", 16, 80, 1, num_seg=64),
         request("mla.decode", 16, 1040, 2, num_seg=65),
         request("mla.pipelined", 128, 80, 2),
+        request("mla.pipelined", 1, 80, 2, num_seg=2, max_seqlen_q=6),
         request("mla.pipelined", 33, 80, 2, num_seg=2, max_seqlen_q=4, page_size=32, k_scale=0.25),
         request("mla.pipelined", 127, 80, 2, max_seqlen_q=2),
         request("mla.pipelined", 32, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.pipelined", 32, 208, 2, max_seqlen_q=6),
         request("mla.pipelined", 32, 208, 2, num_seg=2, page_size=128),
-        request("mla.pipelined", 1, 80, 2, num_seg=2, max_seqlen_q=6),
         request("mla.grouped", 64, 80, 2),
+        request("mla.grouped", 1, 80, 2, num_seg=2, max_seqlen_q=6),
         request("mla.grouped", 33, 80, 2, num_seg=2, max_seqlen_q=3, page_size=128, k_scale=0.25),
         request("mla.grouped", 21, 80, 2, max_seqlen_q=6),
         request("mla.grouped", 16, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.grouped", 16, 208, 2, max_seqlen_q=6),
         request("mla.grouped", 16, 80, 2, num_seg=2, page_size=32),
-        request("mla.grouped", 1, 80, 2, num_seg=2, max_seqlen_q=6),
     )
 
 
