@@ -103,7 +103,6 @@ def test_it_agrees_with_itself_whatever_is_asked_for_beside_it() -> None:
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"layout": "paged", "page_size": 16, "num_pages": 40}, "layout"),
         ({"head_size": 112}, "head_size"),
         ({"head_size": 272, "head_size_v": 272}, "head_size"),
         ({"head_size_v": 112}, "head_size_v"),

@@ -58,9 +58,11 @@ class KeptTransposed:
         vector_width: int,
         padding: int,
         used: int | None = None,
+        together: int | None = None,
     ) -> KeptTransposed:
         """Reserve `slots` tiles, `padding` unused elements after each row, for steps whose k are the source rows
         `steps`; proved from the lane map to hold each source element once. Of the columns the first `used` are read.
+        All blocks of `together` threads follow each other, where that is given; else those of all threads do at a time.
 
         Raises IRError where lanes do not hold neighbouring rows, or threads do not share the blocks evenly.
         """
@@ -72,8 +74,8 @@ class KeptTransposed:
             raise IRError(
                 f"{len(steps)} steps over {columns} columns do not fill reads of {vector_width} elements, nor windows"
             )
-        together = vector_width // width
-        places, begin = _places(held, together, width, rows)
+        per_read = vector_width // width
+        places, begin = _places(held, per_read, width, rows)
         pitch = rows + padding
         tile = WorkgroupTile.allocate(element, slots * columns, rows, padding)
         start = per_lane(atom.a.rows, "the row of A") * pitch + begin
@@ -81,13 +83,16 @@ class KeptTransposed:
         if blocks % threads or threads % groups:
             raise IRError(f"{threads} threads do not share {blocks} blocks of {width} by {width} elements evenly")
         number = np.arange(blocks).reshape(-1, threads)
+        if together is not None:
+            apart = number.reshape(threads // together, -1, together).swapaxes(0, 1)
+            number = apart.reshape(-1, threads)
         group, row = number % groups, number // groups * width
         each = width // beside  # rows of a fragment that a block has
         window, place = group // (atom.m // each), group % (atom.m // each)
         sources = np.argsort(places)[row] * columns + group * width
         targets = (window * atom.m * beside + place * each) * pitch + row
-        reads = used // atom.m * (len(steps) // together)
-        return cls(tile, atom, rows, columns, used // atom.m, beside, together, reads, start, sources, targets)
+        reads = used // atom.m * (len(steps) // per_read)
+        return cls(tile, atom, rows, columns, used // atom.m, beside, per_read, reads, start, sources, targets)
 
     @property
     def width(self) -> int:

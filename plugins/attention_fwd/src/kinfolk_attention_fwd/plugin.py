@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kinfolk.hooks import hookimpl
 from kinfolk.refusal import Refusal, unmet
 from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
+from kinfolk_attention_fwd.paged.spec import AttentionPagedSpec
 from kinfolk_attention_fwd.request import AttentionFwdRequest
 from kinfolk_attention_fwd.segmented.reduce.spec import AttentionReduceSpec
 from kinfolk_attention_fwd.segmented.spec import AttentionSegmentSpec
@@ -36,9 +37,10 @@ def kinfolk_request_type() -> type[AttentionFwdRequest]:
 def kinfolk_candidates(arch: Arch) -> Iterable[Candidate]:
     """Return the candidates; what an arch lacks for one is a refusal of its specs there."""
     from kinfolk_attention_fwd.dense.plan import DENSE
+    from kinfolk_attention_fwd.paged.plan import PAGED
     from kinfolk_attention_fwd.segmented.plan import SEGMENTED
 
-    return (DENSE, SEGMENTED)
+    return (DENSE, PAGED, SEGMENTED)
 
 
 @hookimpl
@@ -49,10 +51,13 @@ def kinfolk_validate_spec(spec: Spec, arch: Arch) -> Iterable[Refusal]:
 
 def _spec_limits(spec: Spec) -> tuple[Limit, ...]:
     from kinfolk_attention_fwd.dense import limits as dense
+    from kinfolk_attention_fwd.paged import limits as paged
     from kinfolk_attention_fwd.segmented import limits as segmented
 
     if isinstance(spec, AttentionDenseSpec):
         return dense.SPEC_LIMITS
+    if isinstance(spec, AttentionPagedSpec):
+        return paged.SPEC_LIMITS
     if isinstance(spec, AttentionSegmentSpec):
         return segmented.SPEC_LIMITS
     return segmented.REDUCE_SPEC_LIMITS if isinstance(spec, AttentionReduceSpec) else ()
@@ -65,6 +70,10 @@ def kinfolk_emit_ir(spec: Spec, arch: Arch) -> Kernel | None:
         from kinfolk_attention_fwd.dense.kernel import emit_dense
 
         return emit_dense(spec, arch)
+    if isinstance(spec, AttentionPagedSpec):
+        from kinfolk_attention_fwd.paged.kernel import emit_paged
+
+        return emit_paged(spec, arch)
     if isinstance(spec, AttentionSegmentSpec):
         from kinfolk_attention_fwd.segmented.kernel import emit_segment
 
@@ -85,10 +94,13 @@ def kinfolk_gate_resources(usage: Usage, spec: Spec, arch: Arch) -> Iterable[Ref
 
 def _resource_limits(spec: Spec) -> tuple[Limit, ...]:
     from kinfolk_attention_fwd.dense import limits as dense
+    from kinfolk_attention_fwd.paged import limits as paged
     from kinfolk_attention_fwd.segmented import limits as segmented
 
     if isinstance(spec, AttentionDenseSpec):
         return dense.LIMITS.of_resources(spec)
+    if isinstance(spec, AttentionPagedSpec):
+        return paged.LIMITS.of_resources(spec)
     if isinstance(spec, AttentionSegmentSpec):
         return segmented.resource_limits(spec)
     return segmented.reduce_resource_limits(spec) if isinstance(spec, AttentionReduceSpec) else ()

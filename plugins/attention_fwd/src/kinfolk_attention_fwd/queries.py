@@ -84,6 +84,10 @@ class Queries:
         causal = arithmetic.smin(arithmetic.smax(number + ahead, constant(0, I32)), length)
         return self._counted(arithmetic.select(self.arguments.causal.eq(1), causal, length))
 
+    def before_all(self) -> Value | None:
+        """Return how many keys come before the windows of all queries of the workgroup; None where there is none."""
+        return self._before(self.workgroup_first)
+
     def before_workgroup(self) -> Value | None:
         """Return how many keys come before the window of some query of the workgroup; None where there is none."""
         end = arithmetic.smin(self.workgroup_first + self.spec.block, self.sequence.queries)

@@ -80,6 +80,19 @@ _256: Final = Choice(
 """The output alone is half of what a wave of eight has. Two tiles of 64 values are more than 64 KiB."""
 
 
+_LONG_KEYS_PAGED: Final = Choice(
+    attrs.evolve(_PLAIN.transposing, value_read_ahead=2, units_after_barrier=2),
+    attrs.evolve(_PLAIN.other, key_read_ahead=2, value_read_ahead=2, weights_after=3, units_after_barrier=2),
+)
+
+
+def schedule_of_pages(arch: Arch, kind: Kind) -> Schedule:
+    """Return the default schedule of a kind over pages: what names them takes registers of the widest queries."""
+    if kind.head_size > 128 >= kind.head_size_v and not kind.bent:
+        return (_LONG_KEYS_BENT if kind.windowed else _LONG_KEYS_PAGED).on(arch)
+    return schedule_for(arch, kind)
+
+
 def schedule_for(arch: Arch, kind: Kind) -> Schedule:
     """Return the default schedule of a kind on an arch, by what it declares."""
     if kind.head_size_v > 128:

@@ -63,8 +63,14 @@ class Feed(Protocol[Place]):
         """Return the jobs that write what was loaded to a slot."""
         ...
 
-    def value_loads(self, tile: Value, loaded: list[Value]) -> list[Job]:
-        """Return the jobs that issue this thread's loads of a tile of values."""
+    def value_place(self, place: Place) -> Place | None:
+        """Return what is kept of a tile's place until its values are loaded, a round after its keys: None where that
+        takes nothing.
+        """
+        ...
+
+    def value_loads(self, place: Place | None, tile: Value, loaded: list[Value]) -> list[Job]:
+        """Return the jobs that issue this thread's loads of a tile of values, `place` being what was kept."""
         ...
 
 
@@ -88,12 +94,13 @@ class Mask(Protocol):
 class State(Generic[Place]):
     """At the start of round i: the scores of tile i are there, masked, and the keys of tile i+1 and the values of tile
     i staged, at `key_slot` and `value_slot`; `reads` are the first of those keys, `place` is this thread's part of tile
-    i+2.
+    i+2, `value_place` what is kept of that of tile i+1.
     """
 
     key_slot: Value
     value_slot: Value
     place: Place
+    value_place: Place | None
     reads: list[Value]
     scores: list[Value]
     row: RowState
@@ -144,7 +151,7 @@ class ScoresAhead(Generic[Place]):
         key_slots, value_slots = feed.key_slots, self.values.slots
         total = self.scores.start_at_zero()
         loaded: list[Value] = []
-        do([*feed.key_loads(places[0], zero, loaded), *feed.value_loads(zero, loaded)])
+        do([*feed.key_loads(places[0], zero, loaded), *feed.value_loads(feed.value_place(places[0]), zero, loaded)])
         keys, values = loaded[: feed.key_pieces], loaded[feed.key_pieces :]
         with parted(feed.keys.buffer, later="read"):
             do([*feed.key_stores(key_slots.begin, keys), *self.values.stores(value_slots.begin, values)])
@@ -158,7 +165,8 @@ class ScoresAhead(Generic[Place]):
         nothing = constant(0.0, VectorType(F32, self.scores.frame.atom.shape.c.slots))
         reads = [value for read in first_reads(self._key_stream(second)) for value in read]
         output = [nothing] * self.values.fragments
-        return State(second, value_slots.begin, places[2], reads, masked, row, output)
+        kept = feed.value_place(places[1])
+        return State(second, value_slots.begin, places[2], kept, reads, masked, row, output)
 
     def _round(self, tile: Value, state: State[Place], masked: bool) -> State[Place]:
         schedule = self.schedule
@@ -182,7 +190,7 @@ class ScoresAhead(Generic[Place]):
         loads = [
             lambda: found.extend(feed.lookups(tile + 3)),
             *feed.key_loads(state.place, tile + 2, key_pieces),
-            *feed.value_loads(tile + 1, value_pieces),
+            *feed.value_loads(state.value_place, tile + 1, value_pieces),
         ]
         weights: list[Value] = []
         total: list[Value] = []
@@ -222,9 +230,9 @@ class ScoresAhead(Generic[Place]):
             meeting=Meeting(rotation=meeting_of(schedule), units_after=schedule.units_after_barrier),
         ).lay_out()
         row, output = self._corrected(attrs.evolve(state.row, total=total[0]), output, largest[0])
-        return State(
-            keys.ahead(1), values.ahead(1), places[0], [value for read in reads for value in read], scores, row, output
-        )
+        following = [value for read in reads for value in read]
+        kept = feed.value_place(state.place)
+        return State(keys.ahead(1), values.ahead(1), places[0], kept, following, scores, row, output)
 
     def _bent(self, products: list[Value]) -> list[Value]:
         return products if self.bend is None else self.bend(products)

@@ -27,10 +27,13 @@ Rows = Value | Callable[[], Value]
 
 @attrs.frozen(eq=False)
 class Strided:
-    """Rows `pitch` elements apart of which the first begins at `column` (i32): those of one head of several."""
+    """Rows `pitch` elements apart of which the first begins at `column` (i32): those of one head of several. With
+    `parted` a wave takes all that it does of a tile from as small a part of it as its share.
+    """
 
     pitch: Value
     column: Value
+    parted: bool = False
 
 
 def kept_columns(columns: int) -> int:

@@ -176,6 +176,7 @@ class TransposedValues:
             vector_width=frame.vector,
             padding=frame.padding,
             used=used_columns(frame, columns),
+            together=frame.wave_size if rows is not None and rows.parted else None,
         )
         ring = Slots(begin=constant(0, I32), count=slots, elements=kept.elements)
         begin = kept.source() if rows is None else kept.source_in(rows.pitch, columns) + rows.column

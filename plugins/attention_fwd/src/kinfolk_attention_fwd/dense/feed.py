@@ -67,7 +67,10 @@ class RowFeed(StagedTiles):
         """As `Feed` says."""
         return self.ring.columns.loads(lambda: self._rows(self.arguments.k, tile, self.spec.head_size), None, loaded)
 
-    def value_loads(self, tile: Value, loaded: list[Value]) -> list[Job]:
+    def value_place(self, place: None) -> None:
+        """As `Feed` says: nothing needs to be kept."""
+
+    def value_loads(self, place: None, tile: Value, loaded: list[Value]) -> list[Job]:
         """As `Feed` says."""
         return self.values.loads(lambda: self._rows(self.arguments.v, tile, self.spec.head_size_v), None, loaded)
 

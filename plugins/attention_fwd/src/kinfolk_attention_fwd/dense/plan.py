@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from kinfolk.candidate import Candidate
-from kinfolk.expr import ceil_div, field, floor_div, select
-from kinfolk.plan import Argument, FloatField, Launch, Plan
+from kinfolk.expr import field
+from kinfolk.plan import Launch, Plan
+from kinfolk_attention_fwd.arguments import arguments_of, query_blocks
 from kinfolk_attention_fwd.bindings import dense_bindings, outputs
 from kinfolk_attention_fwd.dense.limits import CAPABILITY, CODE
 from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
-from kinfolk_attention_fwd.kinds import Kind, kinds, window_argument
+from kinfolk_attention_fwd.kinds import Kind, kinds
 from kinfolk_attention_fwd.schedule import schedule_for, space_of
 
 if TYPE_CHECKING:
@@ -35,31 +36,15 @@ def dense_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
 def dense_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup for a head, a block of queries and a sequence."""
     spec = dense_spec(arch, Kind.of(request))
-    query_blocks = ceil_div(field("max_seqlen_q"), spec.block)
-    numbers = {
-        "seqlen_q": field("max_seqlen_q"),
-        "seqlen_k": field("max_seqlen_k"),
-        "num_heads": field("num_heads"),
-        "num_kv_heads": field("num_kv_heads"),
-        "heads_per_kv": floor_div(field("num_heads"), field("num_kv_heads")),
-        "causal": select(field("causal"), 1, 0),
-        **({"window_left": window_argument(spec.most_rows)} if spec.windowed else {}),
-        "query_blocks": query_blocks,
-    }
-    pointers = [each.name for each in spec.parameters() if each.is_pointer]
-    floats = [each.name for each in spec.parameters() if each.kind == "f32"]
+    numbers = {"seqlen_q": field("max_seqlen_q"), "seqlen_k": field("max_seqlen_k")}
     return Plan(
         request=request,
         launches=(
             Launch(
                 spec=spec,
-                grid=(field("num_heads"), query_blocks, field("num_seqs")),
+                grid=(field("num_heads"), query_blocks(spec), field("num_seqs")),
                 block=spec.waves * arch.wave_size,
-                arguments=(
-                    *(Argument(name, "pointer", name) for name in pointers),
-                    *(Argument(name, "f32", FloatField(name)) for name in floats),
-                    *(Argument(name, "i32", number) for name, number in numbers.items()),
-                ),
+                arguments=arguments_of(spec, numbers),
             ),
         ),
         bindings=dense_bindings(request),

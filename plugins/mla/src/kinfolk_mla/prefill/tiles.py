@@ -152,7 +152,10 @@ class Tiles(ABC, Generic[Rotated, Place]):
 
         return [store(index) for index in range(len(order))]
 
-    def value_loads(self, tile: Value, loaded: list[Value]) -> list[Job]:
+    def value_place(self, place: Place) -> None:
+        """As `Feed` says: where expanded values lie follows from a tile's number."""
+
+    def value_loads(self, place: Place | None, tile: Value, loaded: list[Value]) -> list[Job]:
         """Return the jobs that issue this thread's loads of a tile of values."""
         return self.values.loads(self.views[1], self.first(tile), loaded)
 

@@ -1,0 +1,54 @@
+"""What attention over pages takes: of a request, of its specs on an arch, and of what the compiler made."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kinfolk.expr import eq, field
+from kinfolk.fields import listing
+from kinfolk.refusal import Limit
+from kinfolk_attention_fwd.limits import Limits
+from kinfolk_attention_fwd.paged.spec import AttentionPagedSpec
+
+CODE: Final = "attention_fwd.paged"
+LIMITS: Final = Limits(CODE)
+PAGE_SIZES: Final = (16, 32, 64, 128)
+MAX_I32: Final = 2**31 - 1
+CAPABILITY: Final = (
+    LIMITS.limit(
+        "cannot",
+        "layout",
+        eq(field("layout"), "paged"),
+        "keys and values are looked up by page",
+        "Ask for the paged layout: whole rows are pages in order.",
+    ),
+    LIMITS.limit(
+        "not_implemented",
+        "page_size",
+        field("page_size").one_of(PAGE_SIZES),
+        "what a wave stages of a tile is part of one page",
+        f"Re-page the cache to {listing(PAGE_SIZES)} keys a page.",
+    ),
+    *LIMITS.what_is_computed(),
+    *LIMITS.how_much(),
+    LIMITS.limit(
+        "cannot", "total_q", field("total_q") <= MAX_I32, "query tokens are counted in 32 bits", "Split the batch."
+    ),
+    LIMITS.limit("cannot", "num_pages", field("num_pages") <= MAX_I32, "page ids are 32-bit", "Divide the cache."),
+)
+"""What a request must meet."""
+_ROWS: Final = field("waves") * AttentionPagedSpec.part
+SPEC_LIMITS: Final = (
+    *LIMITS.of_specs(),
+    Limit(
+        f"{CODE}.spec.tile_keys",
+        "cannot",
+        "tile_keys",
+        eq(_ROWS // field("tile_keys") * field("tile_keys"), _ROWS),
+        because=f"waves share parts of {AttentionPagedSpec.part} rows evenly, so that each stages rows of one page",
+        remedy="Choose a tile that {rows} rows are a multiple of.",
+        suggestions={"rows": _ROWS},
+        takes=f"a divisor of {AttentionPagedSpec.part} times waves",
+    ),
+)
+"""What a spec must meet on an arch."""

@@ -1,0 +1,90 @@
+"""What a request over pages launches and binds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from kinfolk.candidate import Candidate, Note
+from kinfolk.expr import Expr, const, eq, field, select, stride
+from kinfolk.plan import Launch, Plan
+from kinfolk_attention_fwd.arguments import arguments_of, query_blocks
+from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
+from kinfolk_attention_fwd.kinds import Kind, kinds
+from kinfolk_attention_fwd.paged.limits import CAPABILITY, CODE, PAGE_SIZES
+from kinfolk_attention_fwd.paged.spec import AttentionPagedSpec
+from kinfolk_attention_fwd.schedule import schedule_of_pages, space_of
+
+if TYPE_CHECKING:
+    from kinfolk.arch import Arch
+    from kinfolk.spec import Spec
+    from kinfolk_attention_fwd.request import AttentionFwdRequest
+
+
+def paged_spec(arch: Arch, kind: Kind) -> AttentionPagedSpec:
+    """Return the spec of a kind, in the arch's default schedule."""
+    return AttentionPagedSpec(**attrs.asdict(kind), **attrs.asdict(schedule_of_pages(arch, kind)))
+
+
+def paged_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
+    """Yield every spec that a plan can name."""
+    return (paged_spec(arch, kind) for kind in kinds())
+
+
+def page_shift(part: int) -> Expr:
+    """Return the power of two that a page of a request has parts of `part` rows."""
+    found: Expr = const(0)
+    for size in PAGE_SIZES:
+        if size > part:
+            found = select(eq(field("page_size"), size), (size // part).bit_length() - 1, found)
+    return found
+
+
+def paged_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
+    """Return the plan of an admitted request: a workgroup for a head, a block of queries and a sequence."""
+    spec = paged_spec(arch, Kind.of(request))
+    numbers = {
+        "total_q": field("total_q"),
+        "max_seqlen_q": field("max_seqlen_q"),
+        "max_seqlen_k": field("max_seqlen_k"),
+        "block_table_stride": stride("block_table", 0),
+        "num_pages": field("num_pages"),
+        "page_shift": page_shift(spec.part),
+    }
+    return Plan(
+        request=request,
+        launches=(
+            Launch(
+                spec=spec,
+                grid=(field("num_heads"), query_blocks(spec), field("num_seqs")),
+                block=spec.waves * arch.wave_size,
+                arguments=arguments_of(spec, numbers),
+            ),
+        ),
+        bindings=paged_bindings(request),
+        outputs=outputs(request),
+        contents=PAGED_CONTENTS,
+    )
+
+
+FEW_QUERIES: Final = 16
+"""Up to so many queries of a sequence, keys are read more often than rows of 16 read them: once a query head."""
+SLOWER: Final = Note(
+    "slower than by segments, where a candidate serves it so: few queries of each sequence",
+    when=field("max_seqlen_q") <= FEW_QUERIES,
+    slower=True,
+)
+
+PAGED: Final = Candidate(
+    name=CODE,
+    priority=10,
+    plugin="kinfolk-attention-fwd",
+    capability=CAPABILITY,
+    plan=paged_plan,
+    specs=paged_specs,
+    min_llvm=20,
+    schedules=(space_of(AttentionPagedSpec),),
+    notes=(SLOWER,),
+)

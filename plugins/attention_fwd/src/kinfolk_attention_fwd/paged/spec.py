@@ -1,0 +1,64 @@
+"""All that is compiled into the kernels of pages."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from kinfolk.ir.types import I32, PointerType
+from kinfolk.parameters import Parameter
+from kinfolk_attention_fwd.spec import AttentionSpec
+
+
+@attrs.frozen(kw_only=True)
+class AttentionPagedSpec(AttentionSpec):
+    """Sequences differ in their queries and keys; a page is counted as parts of `part` rows, of which a tile has some.
+
+    What a wave stages of a tile is some of one part.
+    """
+
+    part: ClassVar[int] = 16
+    most_shift: ClassVar[int] = 3
+    """A page has 2^`most_shift` parts at most."""
+
+    @property
+    def tile_parts(self) -> int:
+        """How many parts of pages a tile has."""
+        return self.tile_keys // self.part
+
+    def symbol(self) -> str:
+        """Return a short readable name; it is no key."""
+        return self.named("paged")
+
+    def reason_for(self, figure: str) -> str | None:
+        """Return why scalars may be parked: what the three runs of a window count by leaves none for the others."""
+        if figure == "parked" and self.windowed:
+            return "scalars that are needed before and behind the loops alone are kept in lanes: no loop moves one"
+        return None
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return what the kernel takes.
+
+        `q` [total_q, heads, head], `k` and `v` [num_pages, rows, heads of keys, head] in pages of 2^`page_shift` parts,
+        `out` as `q` in the width of values, `lse` [heads, total_q]. The queries of a sequence lie between two of
+        `cu_seqlens_q`, it has `seqused_k` keys, in the pages that its row of `block_table` names; `status` counts ids
+        that name none. The rest is as `AttentionSpec` says.
+        """
+        ids = PointerType(I32)
+        most = self.most_rows
+        return (
+            *map(self.data_parameter, ("q", "k", "v")),
+            Parameter(name="cu_seqlens_q", type=ids, alignment=4),
+            Parameter(name="seqused_k", type=ids, alignment=4),
+            Parameter(name="block_table", type=ids, alignment=4),
+            Parameter(name="status", type=ids, access="readwrite", alignment=4),
+            *self.result_parameters(),
+            Parameter(name="total_q", type=I32, minimum=0),
+            Parameter(name="max_seqlen_q", type=I32, minimum=0, maximum=most),
+            Parameter(name="max_seqlen_k", type=I32, minimum=0, maximum=most),
+            Parameter(name="block_table_stride", type=I32, minimum=0),
+            Parameter(name="num_pages", type=I32, minimum=0),
+            Parameter(name="page_shift", type=I32, minimum=0, maximum=self.most_shift),
+            *self.head_parameters(),
+        )
