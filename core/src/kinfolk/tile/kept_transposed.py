@@ -122,6 +122,15 @@ class KeptTransposed:
         place = lane_index(rows, lanes.thread_id()) * pitch + column
         return place if width >= self.columns else within(column, width, place)
 
+    def first_place(self) -> tuple[Value, Value]:
+        """Return the source row and column of this thread's first block."""
+        rows, columns = np.divmod(self.sources[0], self.columns)
+        return lane_index(rows, lanes.thread_id()), lane_index(columns, lanes.thread_id())
+
+    def apart(self, piece: int, row: int) -> tuple[int, int]:
+        """Return how many source rows and columns further a row of a block begins than the first of the first block."""
+        return divmod(_apart(self.sources, piece) + row * self.columns, self.columns)
+
     def target(self) -> Value:
         """Return the element index of this thread's first block in a tile."""
         return lane_index(self.targets[0], lanes.thread_id())

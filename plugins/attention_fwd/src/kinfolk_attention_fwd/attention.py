@@ -76,7 +76,7 @@ class Attention:
 
     @classmethod
     def of(
-        cls, spec: AttentionSpec, queries: Queries, rows: Strided, feed_of: Callable[[Values], TileFeed[Any]]
+        cls, spec: AttentionSpec, queries: Queries, rows: Strided | None, feed_of: Callable[[Values], TileFeed[Any]]
     ) -> Attention:
         """Reserve workgroup memory and lay both products out; `rows` are those of values in global memory."""
         frame, arguments = queries.frame, queries.arguments

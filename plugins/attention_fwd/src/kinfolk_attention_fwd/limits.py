@@ -28,9 +28,9 @@ class Limits:
 
     code: str
 
-    def limit(self, kind: str, name: str, condition: Expr, because: str, remedy: str) -> Limit:
+    def limit(self, kind: str, name: str, condition: Expr, because: str, remedy: str, code: str = "") -> Limit:
         """Return a limit of a field of the request."""
-        return Limit(f"{self.code}.{name}", kind, name, condition, because=because, remedy=remedy)
+        return Limit(f"{self.code}.{code or name}", kind, name, condition, because=because, remedy=remedy)
 
     def what_is_computed(self) -> tuple[Limit, ...]:
         """Return what a request must meet in widths, types and features."""

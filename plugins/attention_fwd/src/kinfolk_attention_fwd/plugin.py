@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kinfolk.hooks import hookimpl
 from kinfolk.refusal import Refusal, unmet
 from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
-from kinfolk_attention_fwd.paged.spec import AttentionPagedSpec
+from kinfolk_attention_fwd.paged.spec import AttentionGatheredSpec, AttentionPagedSpec
 from kinfolk_attention_fwd.request import AttentionFwdRequest
 from kinfolk_attention_fwd.segmented.reduce.spec import AttentionReduceSpec
 from kinfolk_attention_fwd.segmented.spec import AttentionSegmentSpec
@@ -57,7 +57,7 @@ def _spec_limits(spec: Spec) -> tuple[Limit, ...]:
     if isinstance(spec, AttentionDenseSpec):
         return dense.SPEC_LIMITS
     if isinstance(spec, AttentionPagedSpec):
-        return paged.SPEC_LIMITS
+        return paged.GATHERED_LIMITS if isinstance(spec, AttentionGatheredSpec) else paged.SPEC_LIMITS
     if isinstance(spec, AttentionSegmentSpec):
         return segmented.SPEC_LIMITS
     return segmented.REDUCE_SPEC_LIMITS if isinstance(spec, AttentionReduceSpec) else ()
@@ -120,10 +120,11 @@ def kinfolk_scenarios(request: Request) -> Iterable[Scenario]:
 @hookimpl
 def kinfolk_mutation_requests(arch: Arch) -> Iterable[Request]:
     """Return small requests for each candidate."""
+    from kinfolk_attention_fwd.paged import small as paged
     from kinfolk_attention_fwd.scenarios import mutation_requests
-    from kinfolk_attention_fwd.segmented import small
+    from kinfolk_attention_fwd.segmented import small as segmented
 
-    return (*mutation_requests(), *small.mutation_requests())
+    return (*mutation_requests(), *paged.mutation_requests(), *segmented.mutation_requests())
 
 
 @hookimpl

@@ -93,6 +93,11 @@ def schedule_of_pages(arch: Arch, kind: Kind) -> Schedule:
     return schedule_for(arch, kind)
 
 
+def schedule_of_rows(arch: Arch, kind: Kind) -> Schedule:
+    """Return the default schedule of a kind over pages of a few rows: numbers of rows take registers of four waves."""
+    return attrs.evolve(schedule_of_pages(arch, kind), waves=4)
+
+
 def schedule_for(arch: Arch, kind: Kind) -> Schedule:
     """Return the default schedule of a kind on an arch, by what it declares."""
     if kind.head_size_v > 128:

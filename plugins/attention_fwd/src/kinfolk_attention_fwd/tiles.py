@@ -48,7 +48,7 @@ class KeyRing:
     columns: RowColumns
 
     @classmethod
-    def of(cls, spec: AttentionSpec, frame: Frame, rows: Callable[[], Strided]) -> KeyRing:
+    def of(cls, spec: AttentionSpec, frame: Frame, rows: Callable[[], Strided | None]) -> KeyRing:
         """Reserve it, for `rows` of keys in global memory."""
         count = spec.key_slots * spec.tile_keys
         tile = WorkgroupTile.allocate(frame.element, count, kept_columns(spec.head_size), frame.padding)

@@ -59,6 +59,15 @@ def moved(source: Value, first: Value | None) -> Value:
 
 
 @attrs.frozen(eq=False)
+class Carried:
+    """A vector that a thread carries: of which `row` of a tile (i32), from which `column` (i32) on, `width` wide."""
+
+    row: Value
+    column: Value
+    width: int
+
+
+@attrs.frozen(eq=False)
 class RowColumns:
     """How a workgroup carries rows of `width` columns to a tile with room for `kept_columns`: in parts that its threads
     share evenly, each with where this thread's first vector lies in global memory, and where in the tile.
@@ -105,6 +114,18 @@ class RowColumns:
 
     def _order(self) -> list[tuple[int, int]]:
         return [(number, piece) for number, part in enumerate(self.parts) for piece in range(part.pieces)]
+
+    def carried(self) -> list[Carried]:
+        """Return the vectors of a tile that this thread carries, in the order of loads and stores."""
+        found: list[Carried] = []
+        begins = [sum(part.columns for part in self.parts[:number]) for number in range(len(self.parts))]
+        for number, piece in self._order():
+            part = self.parts[number]
+            source = part.source(lanes.wave_id(), lanes.lane_id())
+            row, column = divmod(piece * part.wave_size * part.width, part.columns)
+            place = source % part.columns + (begins[number] + column)
+            found.append(Carried(source // part.columns + row, place, part.width))
+        return found
 
     def loads(self, view: Rows, first: Value | None, loaded: list[Value]) -> list[Job]:
         """Return the jobs that issue this thread's loads of the tile whose first element is `first`, as `Values`."""

@@ -14,7 +14,7 @@ from kinfolk.ir.builder import constant, op_in_role
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.attention.frame import Frame
-from kinfolk.tile.attention.rows import READ, STAGED, RowColumns, Rows, Strided, kept_columns, made, moved
+from kinfolk.tile.attention.rows import READ, STAGED, Carried, RowColumns, Rows, Strided, kept_columns, made, moved
 from kinfolk.tile.kept_transposed import KeptTransposed
 from kinfolk.tile.layout import Step
 from kinfolk.tile.slots import Slots
@@ -39,6 +39,10 @@ class Values(Protocol):
         """Return the jobs that issue this thread's loads of the tile whose first element is `first`: that of the view
         where it is None.
         """
+        ...
+
+    def carried(self) -> list[Carried]:
+        """Return the vectors of a tile that this thread carries, in the order in which loads and stores have them."""
         ...
 
     def stores(self, slot: Value, loaded: Many[Value]) -> list[Job]:
@@ -116,6 +120,10 @@ class RowValues:
     def loads(self, view: Rows, first: Value | None, loaded: list[Value]) -> list[Job]:
         """As `Values` says."""
         return self.columns.loads(view, first, loaded)
+
+    def carried(self) -> list[Carried]:
+        """As `Values` says."""
+        return self.columns.carried()
 
     def stores(self, slot: Value, loaded: Many[Value]) -> list[Job]:
         """As `Values` says."""
@@ -200,6 +208,15 @@ class TransposedValues:
             return lambda: loaded.append(self.kept.load(rows(), moved(self.source, first), piece, row, pitch))
 
         return [load(piece, row) for piece in range(self.kept.pieces) for row in range(self.kept.width)]
+
+    def carried(self) -> list[Carried]:
+        """As `Values` says."""
+        row, column = self.kept.first_place()
+        return [
+            Carried(row + below, column + beside if beside else column, self.kept.width)
+            for piece in range(self.kept.pieces)
+            for below, beside in (self.kept.apart(piece, each) for each in range(self.kept.width))
+        ]
 
     def stores(self, slot: Value, loaded: Many[Value]) -> list[Job]:
         """As `Values` says."""

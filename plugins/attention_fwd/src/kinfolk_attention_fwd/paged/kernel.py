@@ -11,7 +11,9 @@ from kinfolk.ir.ops import control
 from kinfolk.ir.value import Kernel, Value
 from kinfolk_attention_fwd.attention import Arguments, Attention, frame_of
 from kinfolk_attention_fwd.paged.feed import PageFeed, rows_of
+from kinfolk_attention_fwd.paged.gathered import RowFeed
 from kinfolk_attention_fwd.paged.sequence import PackedSequence
+from kinfolk_attention_fwd.paged.spec import AttentionGatheredSpec
 from kinfolk_attention_fwd.paged.table import Census, table_of
 from kinfolk_attention_fwd.queries import Queries
 
@@ -47,10 +49,16 @@ def emit_paged(spec: AttentionPagedSpec, arch: Arch) -> Kernel:
         queries = Queries.of(spec, arguments, frame, lambda: sequence)
         table = table_of(spec, arguments, queries, sequence.number)
         census = Census.of(spec, arguments, queries, table)
-        rows = rows_of(spec, arguments, queries, spec.head_size_v)
-        attention = Attention.of(
-            spec, queries, rows, lambda values: PageFeed.of(spec, arguments, queries, table, census, values)
-        )
+        if isinstance(spec, AttentionGatheredSpec):
+            gathered = spec
+            attention = Attention.of(
+                spec, queries, None, lambda values: RowFeed.of(gathered, arguments, queries, table, census, values)
+            )
+        else:
+            rows = rows_of(spec, arguments, queries, spec.head_size_v)
+            attention = Attention.of(
+                spec, queries, rows, lambda values: PageFeed.of(spec, arguments, queries, table, census, values)
+            )
 
         def attend() -> tuple[()]:
             attention.run()

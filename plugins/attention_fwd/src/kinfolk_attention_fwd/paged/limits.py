@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from kinfolk.expr import eq, field
+from kinfolk.expr import any_of, eq, field
 from kinfolk.fields import listing
 from kinfolk.refusal import Limit
 from kinfolk_attention_fwd.limits import Limits
-from kinfolk_attention_fwd.paged.spec import AttentionPagedSpec
+from kinfolk_attention_fwd.paged.spec import AttentionGatheredSpec, AttentionPagedSpec
 
 CODE: Final = "attention_fwd.paged"
 LIMITS: Final = Limits(CODE)
-PAGE_SIZES: Final = (16, 32, 64, 128)
+SMALL_PAGES: Final = (1, 2, 4, 8)
+"""Pages smaller than what a wave stages at once, whose rows are found one by one."""
+PAGE_SIZES: Final = (*SMALL_PAGES, 16, 32, 64, 128)
 MAX_I32: Final = 2**31 - 1
 CAPABILITY: Final = (
     LIMITS.limit(
@@ -26,7 +28,7 @@ CAPABILITY: Final = (
         "not_implemented",
         "page_size",
         field("page_size").one_of(PAGE_SIZES),
-        "what a wave stages of a tile is part of one page",
+        "what a wave stages of a tile is part of one page, or made of whole ones",
         f"Re-page the cache to {listing(PAGE_SIZES)} keys a page.",
     ),
     *LIMITS.what_is_computed(),
@@ -35,6 +37,22 @@ CAPABILITY: Final = (
         "cannot", "total_q", field("total_q") <= MAX_I32, "query tokens are counted in 32 bits", "Split the batch."
     ),
     LIMITS.limit("cannot", "num_pages", field("num_pages") <= MAX_I32, "page ids are 32-bit", "Divide the cache."),
+    LIMITS.limit(
+        "cannot",
+        "num_pages",
+        any_of(field("num_pages") <= AttentionGatheredSpec.most_pages, field("page_size") > SMALL_PAGES[-1]),
+        "rows of small pages are counted in 32 bits",
+        "Divide the cache.",
+        "num_pages.gathered",
+    ),
+    LIMITS.limit(
+        "cannot",
+        "max_seqlen_k",
+        any_of(field("max_seqlen_k") <= AttentionGatheredSpec.most_gathered, field("page_size") > SMALL_PAGES[-1]),
+        "slots of a table of small pages are counted in bytes in 32 bits",
+        "Shorten the sequences, or re-page the cache to at least 16 keys a page.",
+        "max_seqlen_k.gathered",
+    ),
 )
 """What a request must meet."""
 _ROWS: Final = field("waves") * AttentionPagedSpec.part
@@ -52,3 +70,15 @@ SPEC_LIMITS: Final = (
     ),
 )
 """What a spec must meet on an arch."""
+GATHERED_LIMITS: Final = (
+    *LIMITS.of_specs(),
+    Limit(
+        f"{CODE}.spec.tile_keys",
+        "cannot",
+        "tile_keys",
+        field("tile_keys").one_of((32, 64)),
+        because="each lane says of one key of a tile whether it is there",
+        remedy="Choose a tile of 32 or 64 keys.",
+    ),
+)
+"""What a spec of small pages must meet on an arch."""

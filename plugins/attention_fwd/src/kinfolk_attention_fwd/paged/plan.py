@@ -13,9 +13,9 @@ from kinfolk.plan import Launch, Plan
 from kinfolk_attention_fwd.arguments import arguments_of, query_blocks
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
 from kinfolk_attention_fwd.kinds import Kind, kinds
-from kinfolk_attention_fwd.paged.limits import CAPABILITY, CODE, PAGE_SIZES
-from kinfolk_attention_fwd.paged.spec import AttentionPagedSpec
-from kinfolk_attention_fwd.schedule import schedule_of_pages, space_of
+from kinfolk_attention_fwd.paged.limits import CAPABILITY, CODE, PAGE_SIZES, SMALL_PAGES
+from kinfolk_attention_fwd.paged.spec import AttentionGatheredSpec, AttentionPagedSpec
+from kinfolk_attention_fwd.schedule import schedule_of_pages, schedule_of_rows, space_of
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -28,9 +28,20 @@ def paged_spec(arch: Arch, kind: Kind) -> AttentionPagedSpec:
     return AttentionPagedSpec(**attrs.asdict(kind), **attrs.asdict(schedule_of_pages(arch, kind)))
 
 
+def gathered_spec(arch: Arch, kind: Kind) -> AttentionGatheredSpec:
+    """Return the spec of a kind over small pages: one that has a window, as long as any sequence where none is asked
+    for.
+    """
+    windowed = attrs.evolve(kind, windowed=True)
+    return AttentionGatheredSpec(**attrs.asdict(windowed), **attrs.asdict(schedule_of_rows(arch, windowed)))
+
+
 def paged_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
     """Yield every spec that a plan can name."""
-    return (paged_spec(arch, kind) for kind in kinds())
+    for kind in kinds():
+        yield paged_spec(arch, kind)
+        if kind.windowed:
+            yield gathered_spec(arch, kind)
 
 
 def page_shift(part: int) -> Expr:
@@ -44,7 +55,7 @@ def page_shift(part: int) -> Expr:
 
 def paged_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup for a head, a block of queries and a sequence."""
-    spec = paged_spec(arch, Kind.of(request))
+    spec = (gathered_spec if request.page_size in SMALL_PAGES else paged_spec)(arch, Kind.of(request))
     numbers = {
         "total_q": field("total_q"),
         "max_seqlen_q": field("max_seqlen_q"),
@@ -85,6 +96,6 @@ PAGED: Final = Candidate(
     plan=paged_plan,
     specs=paged_specs,
     min_llvm=20,
-    schedules=(space_of(AttentionPagedSpec),),
+    schedules=(space_of(AttentionPagedSpec), space_of(AttentionGatheredSpec)),
     notes=(SLOWER,),
 )

@@ -21,6 +21,12 @@ class AttentionPagedSpec(AttentionSpec):
     part: ClassVar[int] = 16
     most_shift: ClassVar[int] = 3
     """A page has 2^`most_shift` parts at most."""
+    most_pages: ClassVar[int] = 2**31 - 1
+
+    @property
+    def most_keys(self) -> int:
+        """How many keys a sequence may have."""
+        return self.most_rows
 
     @property
     def tile_parts(self) -> int:
@@ -46,7 +52,6 @@ class AttentionPagedSpec(AttentionSpec):
         that name none. The rest is as `AttentionSpec` says.
         """
         ids = PointerType(I32)
-        most = self.most_rows
         return (
             *map(self.data_parameter, ("q", "k", "v")),
             Parameter(name="cu_seqlens_q", type=ids, alignment=4),
@@ -55,10 +60,30 @@ class AttentionPagedSpec(AttentionSpec):
             Parameter(name="status", type=ids, access="readwrite", alignment=4),
             *self.result_parameters(),
             Parameter(name="total_q", type=I32, minimum=0),
-            Parameter(name="max_seqlen_q", type=I32, minimum=0, maximum=most),
-            Parameter(name="max_seqlen_k", type=I32, minimum=0, maximum=most),
+            Parameter(name="max_seqlen_q", type=I32, minimum=0, maximum=self.most_rows),
+            Parameter(name="max_seqlen_k", type=I32, minimum=0, maximum=self.most_keys),
             Parameter(name="block_table_stride", type=I32, minimum=0),
-            Parameter(name="num_pages", type=I32, minimum=0),
+            Parameter(name="num_pages", type=I32, minimum=0, maximum=self.most_pages),
             Parameter(name="page_shift", type=I32, minimum=0, maximum=self.most_shift),
             *self.head_parameters(),
         )
+
+
+@attrs.frozen(kw_only=True)
+class AttentionGatheredSpec(AttentionPagedSpec):
+    """The same over pages smaller than a part of a tile: each thread finds the rows that it takes some of."""
+
+    part: ClassVar[int] = 1
+    most_pages: ClassVar[int] = 2**28
+    """Rows of all pages are counted in 32 bits."""
+    most_gathered: ClassVar[int] = 2**27
+    """Slots of a table are counted in bytes in 32 bits."""
+
+    @property
+    def most_keys(self) -> int:
+        """How many keys a sequence may have."""
+        return self.most_gathered
+
+    def symbol(self) -> str:
+        """Return a short readable name; it is no key."""
+        return self.named("gathered")
