@@ -12,7 +12,7 @@ from built_once import artifact_of, judged
 from emitter_faults import assert_seen, with_fault
 
 from kinfolk.dispatch import dispatch
-from kinfolk.errors import BindError, NoCandidate
+from kinfolk.errors import BindError, PinRefused
 from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, convert, memory
 from kinfolk.ir.types import I1, I32, I64
@@ -45,6 +45,7 @@ REQUEST = AttentionFwdRequest(
     causal=True,
     return_lse=True,
     scale=128**-0.5,
+    candidate="attention_fwd.paged",
 )
 Patch = pytest.MonkeyPatch
 F16 = {"dtype": "f16", "kv_dtype": "f16"}
@@ -55,7 +56,7 @@ def served(arch: str, **changes: Any) -> tuple[Composition, Artifact]:
 
 
 def passes(composition: Composition, artifact: Artifact, names: tuple[str, ...] | None = None) -> None:
-    found = [each.name for each in composition.scenarios(artifact.plan.request)]
+    found = [each.name for each in composition.scenarios(artifact.plan.request) if each.request.num_seg <= 1]
     for name in found if names is None else names:
         report = judged(composition, artifact, name)
         assert report.status == "pass", (name, report.findings)
@@ -80,6 +81,23 @@ def test_every_scenario_passes(arch: str, changes: dict[str, Any]) -> None:
 def test_other_widths_are_served(arch: str, widths: tuple[int, int]) -> None:
     given = served(arch, head_size=widths[0], head_size_v=widths[1], num_heads=7, num_kv_heads=1)
     passes(*given, ("ragged", "bad_pages", "address_5gib"))
+
+
+@pytest.mark.parametrize(
+    ("arch", "page", "changes"),
+    [
+        ("gfx942", 1, {}),
+        ("gfx950", 1, {**F16, "window_left": 63, "num_heads": 2}),
+        ("gfx950", 2, {"softcap": 20.0, "causal": False, "num_heads": 2}),
+        ("gfx942", 4, {"head_size": 80, "head_size_v": 80, "num_heads": 7, "num_kv_heads": 1}),
+        ("gfx942", 8, {"head_size": 256, "head_size_v": 256, "num_heads": 2, **F16}),
+        ("gfx950", 8, {"head_size": 192, "head_size_v": 128, "num_heads": 2}),
+    ],
+    ids=str,
+)
+def test_pages_of_a_few_rows_are_served(arch: str, page: int, changes: dict[str, Any]) -> None:
+    names = ("ragged", "bad_pages", "lengths", "address_5gib", "address_bad_ids")
+    passes(*served(arch, page_size=page, num_pages=640 // page, **changes), names)
 
 
 @pytest.mark.parametrize("page", [16, 32, 64, 128])
@@ -126,8 +144,9 @@ def test_a_batch_of_prompts_chunks_and_last_tokens_is_attention() -> None:
     ("changes", "field"),
     [
         ({"page_size": 48}, "page_size"),
+        ({"page_size": 1, "num_pages": 2**28 + 1}, "num_pages.gathered"),
+        ({"page_size": 8, "max_seqlen_k": 2**27 + 1}, "max_seqlen_k.gathered"),
         ({"head_size": 112}, "head_size"),
-        ({"window_left": 0, "head_size": 96, "head_size_v": 96}, "window_left"),
         ({"sinks": True}, "sinks"),
         ({"alibi": True}, "alibi"),
         ({"kv_dtype": "f16"}, "kv_dtype"),
@@ -136,7 +155,7 @@ def test_a_batch_of_prompts_chunks_and_last_tokens_is_attention() -> None:
     ids=str,
 )
 def test_what_is_not_served_is_refused_by_name(changes: dict[str, Any], field: str) -> None:
-    with pytest.raises(NoCandidate) as refused:
+    with pytest.raises(PinRefused) as refused:
         dispatch(attrs.evolve(REQUEST, **changes), "gfx942")
     assert f"attention_fwd.paged.{field}" in {each.code for each in refused.value.refusals}
 

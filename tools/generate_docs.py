@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import measure_quality
+import served
 from list_toolkit import page as toolkit
 
 from kinfolk.arch import Arch
@@ -74,6 +75,16 @@ def support(composition: Composition) -> Iterator[str]:
         yield table(
             ("field", "takes", "why", "otherwise"), (limit_row(limit, composition) for limit in candidate.capability)
         )
+
+
+def served_by(composition: Composition) -> Iterator[str]:
+    """Yield the tables that a family lists of what serves which request on an arch."""
+    found = list(served.tables(composition))
+    for each in found:
+        yield f"{each.about}:\n"
+        yield table(each.head, each.rows)
+    if not found:
+        yield "It lists none.\n"
 
 
 def limit_row(limit: Limit, composition: Composition) -> tuple[str, ...]:
@@ -138,6 +149,11 @@ PAGES = {
         "# What is served\n\nA request that meets all limits of a candidate is served; any other is refused with every "
         "reason.\n",
         support,
+    ),
+    "served.md": (
+        "# What serves which request\n\nAlong the axes that a family lists: the candidate that is taken by the newest "
+        "flavor, or the refusals of the one that has the fewest.\n",
+        served_by,
     ),
     "resources.md": (
         "# What compiled kernels take\n\nThe figures that `kinfolk golden check` compares with, by arch, flavor and "
