@@ -86,17 +86,15 @@ def test_other_widths_are_served(arch: str, widths: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     ("arch", "page", "changes"),
     [
-        ("gfx942", 1, {}),
+        ("gfx942", 1, {"num_heads": 2}),
         ("gfx950", 1, {**F16, "window_left": 63, "num_heads": 2}),
-        ("gfx950", 2, {"softcap": 20.0, "causal": False, "num_heads": 2}),
+        ("gfx950", 8, {"head_size": 192, "head_size_v": 128, "softcap": 20.0, "causal": False, "num_heads": 2}),
         ("gfx942", 4, {"head_size": 80, "head_size_v": 80, "num_heads": 7, "num_kv_heads": 1}),
-        ("gfx942", 8, {"head_size": 256, "head_size_v": 256, "num_heads": 2, **F16}),
-        ("gfx950", 8, {"head_size": 192, "head_size_v": 128, "num_heads": 2}),
     ],
     ids=str,
 )
 def test_pages_of_a_few_rows_are_served(arch: str, page: int, changes: dict[str, Any]) -> None:
-    names = ("ragged", "bad_pages", "lengths", "address_5gib", "address_bad_ids")
+    names = ("ragged", "bad_pages", "address_5gib", "address_bad_ids")
     passes(*served(arch, page_size=page, num_pages=640 // page, **changes), names)
 
 
@@ -177,7 +175,7 @@ def counted_by_every_head(patch: Patch) -> None:
         table.Census,
         "all_there",
         lambda self: (
-            memory.atomic_add(self.arguments.status, whole(self, constant(1, I1))),
+            memory.atomic_add(self.arguments.status, whole(self)),
             constant(0, I1),
         )[1],
     )
