@@ -10,6 +10,7 @@ import attrs
 from kinfolk.candidate import Candidate, Note
 from kinfolk.expr import Expr, const, eq, field, select, stride
 from kinfolk.plan import Launch, Plan
+from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.arguments import arguments_of, query_blocks
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
 from kinfolk_attention_fwd.kinds import Kind, kinds
@@ -80,12 +81,8 @@ def paged_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
     )
 
 
-FEW_QUERIES: Final = 16
-"""Up to so many queries of a sequence, keys are read more often than rows of 16 read them: once a query head."""
 SLOWER: Final = Note(
-    "slower than by segments, where a candidate serves it so: few queries of each sequence",
-    when=field("max_seqlen_q") <= FEW_QUERIES,
-    slower=True,
+    "slower than by segments, where a candidate serves it so", when=preference.by_segments(), slower=True
 )
 
 PAGED: Final = Candidate(
