@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.simulate, pytest.mark.compile, pytest.mark.needs("mla"
 
 FEW = 10
 """Mutants of a candidate whose operators others have applied."""
-NOTICED = 0.9
+NOTICED = 0.95
 """The least part of a sample that must be killed or shown equivalent where no score says who survives."""
 
 
