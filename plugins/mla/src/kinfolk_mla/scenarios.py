@@ -139,8 +139,8 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
     """Return small requests in whose scenarios mutants are run: few keys, in one segment and in several that begin
     within a page, as many as fill the rings of tiles, as many segments as a wave has lanes, and more; rows of several
     queries that are more than a workgroup's and leave waves without any, or one row; a workgroup whose last row ends a
-    token, or begins one; queries that see all keys; one head; pages of one tile and of several; a cache of 8 bits, in
-    pages smaller than a tile.
+    token, or begins one; queries that see all keys; one head; pages of one tile and of several; a cache of 8 bits in
+    pages smaller than a tile and, of wide kernels, in each of their requests.
     """
     from kinfolk_mla.request import MODEL, MlaRequest
 
@@ -176,16 +176,7 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
         )
 
     narrow = cache_types(arch, "bf16")[-1]
-    return (
-        request("mla.decode", 16, 80, 2),
-        request("mla.decode", 1, 80, 2, max_seqlen_q=6),
-        request("mla.decode", 16, 80, 2, num_seg=2, max_seqlen_q=6, page_size=32),
-        request("mla.decode", 17, 80, 2, num_seg=2, max_seqlen_q=6),
-        request("mla.decode", 21, 80, 2, num_seg=2, page_size=2, max_seqlen_q=6, kv_dtype=narrow, k_scale=0.25),
-        request("mla.decode", 16, 80, 2, max_seqlen_q=6, causal=False),
-        request("mla.decode", 128, 80, 3),
-        request("mla.decode", 16, 80, 1, num_seg=64),
-        request("mla.decode", 16, 1040, 2, num_seg=65),
+    wide = (
         request("mla.pipelined", 128, 80, 2),
         request("mla.pipelined", 1, 80, 2, num_seg=2, max_seqlen_q=6),
         request("mla.pipelined", 33, 80, 2, num_seg=2, max_seqlen_q=4, page_size=32, k_scale=0.25),
@@ -200,6 +191,20 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
         request("mla.grouped", 16, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.grouped", 16, 208, 2, max_seqlen_q=6),
         request("mla.grouped", 16, 80, 2, num_seg=2, page_size=32),
+    )
+    narrowed = (attrs.evolve(each, kv_dtype=narrow, k_scale=0.25) for each in wide)
+    return (
+        request("mla.decode", 16, 80, 2),
+        request("mla.decode", 1, 80, 2, max_seqlen_q=6),
+        request("mla.decode", 16, 80, 2, num_seg=2, max_seqlen_q=6, page_size=32),
+        request("mla.decode", 17, 80, 2, num_seg=2, max_seqlen_q=6),
+        request("mla.decode", 21, 80, 2, num_seg=2, page_size=2, max_seqlen_q=6, kv_dtype=narrow, k_scale=0.25),
+        request("mla.decode", 16, 80, 2, max_seqlen_q=6, causal=False),
+        request("mla.decode", 128, 80, 3),
+        request("mla.decode", 16, 80, 1, num_seg=64),
+        request("mla.decode", 16, 1040, 2, num_seg=65),
+        *wide,
+        *narrowed,
     )
 
 
