@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -14,12 +15,12 @@ from built_once import artifact_of, judged
 from emitter_faults import assert_seen, with_fault
 
 from kinfolk.dispatch import dispatch
-from kinfolk.errors import NoCandidate
+from kinfolk.errors import PinRefused
 from kinfolk.ir.value import Value
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.tile import fused_softmax
 from kinfolk.tile.attention import ahead, frame
-from kinfolk_attention_fwd import queries
+from kinfolk_attention_fwd import attention, bending, queries, sinks
 from kinfolk_attention_fwd import scores as scoring
 from kinfolk_attention_fwd.dense import feed
 from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
@@ -61,6 +62,8 @@ def served(arch: str, **changes: Any) -> tuple[Composition, Artifact]:
         *((arch, {**F16, "softcap": 20.0, "num_kv_heads": 6}) for arch in ("gfx942", "gfx950")),
         ("gfx942", {"head_size": 64, "head_size_v": 64, "window_left": 127, "num_heads": 2}),
         ("gfx950", {**F16, "window_left": 63, "softcap": 20.0, "causal": False, "num_heads": 2}),
+        ("gfx942", {"alibi": True, "sinks": True, "num_heads": 2}),
+        ("gfx950", {**F16, "alibi": True, "sinks": True, "window_left": 63, "softcap": 20.0, "num_heads": 2}),
     ],
     ids=str,
 )
@@ -78,7 +81,7 @@ def test_every_scenario_passes(arch: str, changes: dict[str, Any]) -> None:
     ids=str,
 )
 def test_other_widths_are_served(arch: str, widths: tuple[int, int], window: int) -> None:
-    changes = {"head_size": widths[0], "head_size_v": widths[1], "window_left": window}
+    changes = {"head_size": widths[0], "head_size_v": widths[1], "window_left": window, "sinks": window >= 0}
     composition, artifact = served(arch, **changes, total_q=40, max_seqlen_q=40)
     for name in ("whole", "prefix", "tile_plus_one"):
         report = judged(composition, artifact, name)
@@ -106,16 +109,14 @@ def test_it_agrees_with_itself_whatever_is_asked_for_beside_it() -> None:
         ({"head_size": 112}, "head_size"),
         ({"head_size": 272, "head_size_v": 272}, "head_size"),
         ({"head_size_v": 112}, "head_size_v"),
-        ({"sinks": True}, "sinks"),
-        ({"alibi": True}, "alibi"),
         ({"kv_dtype": "f16"}, "kv_dtype"),
         ({"num_seg": 2}, "num_seg"),
     ],
     ids=str,
 )
 def test_what_is_not_served_is_refused_by_name(changes: dict[str, Any], field: str) -> None:
-    with pytest.raises(NoCandidate) as refused:
-        dispatch(attrs.evolve(REQUEST, **changes), "gfx942")
+    with pytest.raises(PinRefused) as refused:
+        dispatch(attrs.evolve(REQUEST, candidate="attention_fwd.dense", **changes), "gfx942")
     assert f"attention_fwd.dense.{field}" in {each.code for each in refused.value.refusals}
 
 
@@ -231,6 +232,37 @@ def a_row_begins_at_0(patch: Patch) -> None:
     patch.setattr(fused_softmax, "LOWEST", 0.0)
 
 
+def sink_with_a_value(patch: Patch) -> None:
+    """The sink is in LSE alone."""
+    whole = attention.with_sink
+    patch.setattr(attention, "with_sink", lambda rows, inverse, lse: (inverse, whole(rows, inverse, lse)[1]))
+
+
+def sink_not_in_lse(patch: Patch) -> None:
+    whole = attention.with_sink
+    patch.setattr(attention, "with_sink", lambda rows, inverse, lse: (whole(rows, inverse, lse)[0], lse))
+
+
+def a_row_without_keys_from_minus_infinity(patch: Patch) -> None:
+    """What is above an LSE of -inf and a sink of -inf is no number."""
+    patch.setattr(sinks, "LOWEST", float("-inf"))
+
+
+def sink_of_the_first_head(patch: Patch) -> None:
+    patch.setattr(sinks, "memory", SimpleNamespace(load=sinks.memory.load, offset=lambda pointer, index: pointer))
+
+
+def slope_of_the_tile_before(patch: Patch) -> None:
+    whole = bending.Slope.begin
+    patch.setattr(bending.Slope, "begin", lambda self, tile, behind: whole(self, tile, 0))
+
+
+def slope_of_the_first_block(patch: Patch) -> None:
+    """What a slope adds to each block of a tile is what it adds to the first."""
+    whole = bending.Bend._score
+    patch.setattr(bending.Bend, "_score", lambda self, product, place, begin: whole(self, product, place % 32, begin))
+
+
 Plant = Callable[[Patch], None]
 FAULTS: list[tuple[Plant, str, set[str]]] = [
     (no_mask, "whole", {"tolerance"}),
@@ -252,8 +284,18 @@ FAULTS_OF_WINDOWS: list[tuple[Plant, str, set[str]]] = [
     (first_edge_unmasked, "both_edges", {"tolerance"}),
     (a_row_begins_at_0, "late_extreme", {"infinite"}),
 ]
+FAULTS_OF_HEADS: list[tuple[Plant, str, set[str]]] = [
+    (sink_with_a_value, "prefix", {"tolerance"}),
+    (sink_not_in_lse, "prefix", {"tolerance"}),
+    (a_row_without_keys_from_minus_infinity, "low_sinks", {"simulation"}),
+    (sink_of_the_first_head, "prefix", {"tolerance"}),
+    (slope_of_the_tile_before, "prefix", {"tolerance"}),
+    (slope_of_the_first_block, "prefix", {"tolerance"}),
+    (dropped_rescale, "steep", {"tolerance"}),
+]
 KINDS: dict[str, dict[str, Any]] = {
     "usual": {},
+    "of_heads": {"alibi": True, "sinks": True, "num_heads": 2},
     "windowed": {"window_left": 70, "head_size": 64, "head_size_v": 64, "num_heads": 2},
 }
 
@@ -265,7 +307,11 @@ def kernels_with_no_fault() -> dict[str, tuple[Composition, Artifact]]:
 
 @pytest.mark.parametrize(
     ("kind", "plant", "scenario", "seen"),
-    [*(("usual", *fault) for fault in FAULTS), *(("windowed", *fault) for fault in FAULTS_OF_WINDOWS)],
+    [
+        *(("usual", *fault) for fault in FAULTS),
+        *(("windowed", *fault) for fault in FAULTS_OF_WINDOWS),
+        *(("of_heads", *fault) for fault in FAULTS_OF_HEADS),
+    ],
     ids=lambda part: getattr(part, "__name__", ""),
 )
 def test_a_planted_fault_is_seen(

@@ -34,12 +34,14 @@ def quality_tool(root: Path) -> ModuleType:
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_kernel_is_measured_on_the_code_that_is_blessed(tool: ModuleType, arch: str) -> None:
+    """Or on that which is emitted now, of a kernel that is not in the everyday sample of specs."""
     composition = compose("attention_fwd", arch)
     found, blessed = tool.document(composition, arch), Place.of(composition).document("figures", arch)
     assert blessed is not None
     code = {row.spec: row.values["llvm"] for row in blessed.sections[section_name("llvm22", found["build"])].rows}
-    assert {spec.digest() for spec in tool.launched(composition)} == {row["spec"] for row in found["kernels"]}
-    assert all(code.get(row["spec"]) == row["llvm"] for row in found["kernels"]), f"run: {tool.COMMAND}"
+    specs = {spec.digest(): spec for spec in tool.launched(composition)}
+    now = {digest: code.get(digest) or tool.code_of(composition, spec) for digest, spec in specs.items()}
+    assert now == {row["spec"]: row["llvm"] for row in found["kernels"]}, f"run: {tool.COMMAND}"
 
 
 @pytest.mark.parametrize(("arch", "share"), [("gfx942", 0.80), ("gfx950", 0.68)])

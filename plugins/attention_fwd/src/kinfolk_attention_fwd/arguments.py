@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kinfolk.expr import Expr, ceil_div, field, floor_div, select
@@ -18,18 +19,25 @@ def query_blocks(spec: AttentionSpec) -> Expr:
     return ceil_div(field("max_seqlen_q"), spec.block)
 
 
-def arguments_of(spec: AttentionSpec, numbers: Mapping[str, Expr]) -> tuple[Argument, ...]:
-    """Return the arguments: bindings and fields of the same names, `numbers`, and those of heads."""
-    of_heads = {
+def arguments_of(
+    spec: AttentionSpec, numbers: Mapping[str, Expr], bound: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Argument, ...]:
+    """Return the arguments: bindings, of the same names or as `bound` says, fields of the request, `numbers`, and those
+    of heads.
+    """
+    integers = {
+        **numbers,
         "num_heads": field("num_heads"),
         "num_kv_heads": field("num_kv_heads"),
         "heads_per_kv": floor_div(field("num_heads"), field("num_kv_heads")),
         "causal": select(field("causal"), 1, 0),
-        **({"window_left": window_argument(spec.most_rows)} if spec.windowed else {}),
+        "window_left": window_argument(spec.most_rows),
         "query_blocks": query_blocks(spec),
     }
-    return (
-        *(Argument(each.name, "pointer", each.name) for each in spec.parameters() if each.is_pointer),
-        *(Argument(each.name, "f32", FloatField(each.name)) for each in spec.parameters() if each.kind == "f32"),
-        *(Argument(name, "i32", number) for name, number in {**numbers, **of_heads}.items()),
-    )
+
+    def argument(name: str, kind: str) -> Argument:
+        if kind == "pointer":
+            return Argument(name, "pointer", bound.get(name, name))
+        return Argument(name, "f32", FloatField(name)) if kind == "f32" else Argument(name, "i32", integers[name])
+
+    return tuple(argument(each.name, each.kind) for each in spec.parameters())

@@ -19,8 +19,10 @@ from kinfolk.tile.attention.values import Values, values_of
 from kinfolk.tile.fused_softmax import FusedSoftmax
 from kinfolk.tile.layout import lanes_sharing, per_lane
 from kinfolk.tile.softmax import LOWEST
+from kinfolk_attention_fwd.bending import Bend, Slope, unit_scale
 from kinfolk_attention_fwd.queries import Queries
-from kinfolk_attention_fwd.scores import Cap, SeenKeys, unit_scale
+from kinfolk_attention_fwd.scores import SeenKeys
+from kinfolk_attention_fwd.sinks import with_sink
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -46,6 +48,9 @@ class Arguments:
     causal: Value
     query_blocks: Value
     softcap: Value | None = None
+    alibi_slopes: Value | None = None
+    sink: Value | None = None
+    sinks: Value | None = None
     window_left: Value | None = None
 
 
@@ -72,7 +77,7 @@ class Attention:
     values: Values
     scores: TileScores
     softmax: FusedSoftmax
-    bend: Cap | None
+    bend: Bend | None
 
     @classmethod
     def of(
@@ -90,10 +95,11 @@ class Attention:
         )
         feed = feed_of(values)
         masks = lanes_sharing(per_lane(frame.atom.shape.c.columns, "the query of a score"))
-        scale, cap = arguments.scale * arguments.k_scale, arguments.softcap
-        softmax = FusedSoftmax.of(scale if cap is None else unit_scale(), masks)
+        scale = arguments.scale * arguments.k_scale
+        bent = arguments.softcap is not None or arguments.alibi_slopes is not None
+        softmax = FusedSoftmax.of(unit_scale() if bent else scale, masks)
         scores = TileScores.of(spec, frame, softmax, feed.keys, spec.head_size)
-        bend = None if cap is None else Cap.of(scores, scale, cap)
+        bend = Bend.of(scores, scale, arguments.softcap, Slope.of(spec, scores, queries))
         return cls(spec, queries, feed, values, scores, softmax, bend)
 
     def run(self) -> None:
@@ -108,7 +114,7 @@ class Attention:
         whole_begin = None if before is None else (before + (spec.tile_keys - 1)) // spec.tile_keys
         whole = self.feed.whole(queries.seen_by_all() // spec.tile_keys)
         last = rounds.walked(whole, count, whole_begin)
-        inverse, lse = self.softmax.finish(last.row)
+        inverse, lse = with_sink(queries, *self.softmax.finish(last.row))
         # Of a row without keys the inverse is the largest finite number already.
         unit = arithmetic.fmin(inverse * queries.arguments.v_scale, constant(-LOWEST, F32))
         queries.store(self.values, last.output, unit, lse)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
+
+from kinfolk.check import numpy_dtype
 
 if TYPE_CHECKING:
     from kinfolk_attention_fwd.request import AttentionFwdRequest
@@ -19,16 +21,33 @@ Singles = npt.NDArray[np.float32]
 @attrs.frozen(eq=False)
 class Rows:
     """Per sequence `query` [tokens, heads, columns], and `keys` and `values` [keys, heads of keys, columns]; scenarios
-    change them in place. They leave the first column to what changes scores and, of values, nothing.
+    change them in place. They leave the first column to what changes scores and, of values, nothing. `of_heads` are
+    the tensors that have an element a head.
     """
 
     request: AttentionFwdRequest
     query: Sequence[Singles]
     keys: Sequence[Singles]
     values: Sequence[Singles]
+    of_heads: Mapping[str, Singles]
+
+    def tensors_of_heads(self) -> dict[str, Array]:
+        """Return the tensors that have an element a head, in their types."""
+        types = {"sink": numpy_dtype(self.request.dtype)}
+        return {name: each.astype(types.get(name, np.float32)) for name, each in self.of_heads.items()}
 
 
 Change = Callable[[Rows], None]
+
+
+def drawn_of_heads(request: AttentionFwdRequest, generator: np.random.Generator) -> dict[str, Singles]:
+    """Draw what each head has of its own, where it is asked for: slopes as of models, and sinks of unit scale."""
+    found: dict[str, Singles] = {}
+    if request.alibi:
+        found["alibi_slopes"] = generator.uniform(0.01, 0.5, request.num_heads).astype(np.float32)
+    if request.sinks:
+        found["sink"] = generator.standard_normal(request.num_heads, np.float32)
+    return found
 
 
 def nothing(rows: Rows) -> None:
@@ -80,3 +99,27 @@ def one_sign(rows: Rows) -> None:
         keys[:] = 0.0
         keys[..., 0] = step * place
         values[:] = (1.0 + 3.0 * place[..., None]) * generator.uniform(0.0, 0.25, values.shape)
+
+
+def steep(rows: Rows) -> None:
+    """Let scores rise by far more than a weight can differ, from key to key, or fall."""
+    _in_turn(rows.of_heads["alibi_slopes"], 8.0, -8.0)
+
+
+def steepest(rows: Rows) -> None:
+    """Let slopes be as large as scores of the last keys are f32 with."""
+    _in_turn(rows.of_heads["alibi_slopes"], 2.0**110, -(2.0**110))
+
+
+def high_sinks(rows: Rows) -> None:
+    """Leave keys next to no weight, or none."""
+    _in_turn(rows.of_heads["sink"], 12.0, 2.0**15)
+
+
+def low_sinks(rows: Rows) -> None:
+    """Leave sinks no weight."""
+    _in_turn(rows.of_heads["sink"], -(2.0**15), -np.inf)
+
+
+def _in_turn(of_heads: Singles, even: float, odd: float) -> None:
+    of_heads[0::2], of_heads[1::2] = even, odd

@@ -59,6 +59,33 @@ def kinds() -> Iterator[Kind]:
             yield attrs.evolve(plain, windowed=True, capped=True)
 
 
+@attrs.frozen(kw_only=True)
+class SlopedKind(Kind):
+    """That of kernels that can also add slopes."""
+
+    sloped: bool = False
+
+    @classmethod
+    def of(cls, request: AttentionFwdRequest) -> SlopedKind:
+        """Return that of a request."""
+        kind, sloped = Kind.of(request), request.alibi
+        return cls(**attrs.asdict(attrs.evolve(kind, windowed=kind.windowed or sloped)), sloped=sloped)
+
+    @property
+    def bent(self) -> bool:
+        """Whether scores are more than products."""
+        return self.capped or self.sloped
+
+
+def sloped_kinds() -> Iterator[SlopedKind]:
+    """Yield every kind that a request can have of kernels that can also add slopes."""
+    for kind in kinds():
+        yield SlopedKind(**attrs.asdict(kind))
+        if kind.capped:
+            for capped in (False, True):
+                yield SlopedKind(**attrs.asdict(attrs.evolve(kind, capped=capped)), sloped=True)
+
+
 def window_argument(most: int) -> Expr:
     """Return the window that a kernel is passed: no sequence has more than `most` keys."""
     window = field("window_left")

@@ -32,8 +32,8 @@ class Limits:
         """Return a limit of a field of the request."""
         return Limit(f"{self.code}.{code or name}", kind, name, condition, because=because, remedy=remedy)
 
-    def what_is_computed(self) -> tuple[Limit, ...]:
-        """Return what a request must meet in widths, types and features."""
+    def what_is_computed(self, *, of_heads: bool = False) -> tuple[Limit, ...]:
+        """Return what a request must meet in widths, types and features, with sinks and slopes if `of_heads`."""
         return (
             *self._widths(),
             self.limit(
@@ -50,12 +50,7 @@ class Limits:
                 "keys and values are multiplied as they are",
                 "Convert keys and values to the type of the queries, multiplied by k_scale and v_scale.",
             ),
-            self.limit(
-                "not_implemented", "sinks", not_(field("sinks")), "no logit is added at the end", "Pass sinks=False."
-            ),
-            self.limit(
-                "not_implemented", "alibi", not_(field("alibi")), "nothing is added to scores", "Pass alibi=False."
-            ),
+            *(() if of_heads else self._nothing_of_heads()),
             self.limit(
                 "not_implemented",
                 "num_seg",
@@ -63,6 +58,13 @@ class Limits:
                 "a workgroup walks all keys that its queries see",
                 "Ask for 0 or 1.",
             ),
+        )
+
+    def _nothing_of_heads(self) -> tuple[Limit, Limit]:
+        sinks, alibi = not_(field("sinks")), not_(field("alibi"))
+        return (
+            self.limit("not_implemented", "sinks", sinks, "no logit is added at the end", "Pass sinks=False."),
+            self.limit("not_implemented", "alibi", alibi, "nothing is added to scores", "Pass alibi=False."),
         )
 
     def _widths(self) -> tuple[Limit, Limit]:

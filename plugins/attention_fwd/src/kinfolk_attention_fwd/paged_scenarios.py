@@ -15,7 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import Scenario, numpy_dtype, poison
-from kinfolk_attention_fwd.drawn import Change, Rows, climbing, constant, extreme, nothing, one_sign
+from kinfolk_attention_fwd.drawn import (
+    Change,
+    Rows,
+    climbing,
+    constant,
+    drawn_of_heads,
+    extreme,
+    nothing,
+    one_sign,
+)
 from kinfolk_attention_fwd.page_addresses import address_scenarios
 from kinfolk_attention_fwd.scenarios import LONG, QUERIES, few_heads
 
@@ -136,6 +145,7 @@ def drawn(
         draw(queries, request.num_heads, request.head_size),
         draw(lengths, request.num_kv_heads, request.head_size),
         draw(lengths, request.num_kv_heads, request.head_size_v),
+        drawn_of_heads(request, generator),
     )
 
 
@@ -162,6 +172,7 @@ def paged(request: AttentionFwdRequest, generator: np.random.Generator, rows: Ro
     return {
         "q": queries.astype(numpy_dtype(request.dtype)),
         **cache,
+        **rows.tensors_of_heads(),
         "cu_seqlens_q": np.cumsum([0, *map(len, rows.query)]).astype(np.int32),
         "seqused_k": np.array(lengths, np.int32),
         "block_table": table[:, :width],

@@ -92,7 +92,7 @@ def seen_keys(request: AttentionFwdRequest, sequence: Sequence) -> npt.NDArray[n
 class Head:
     """One head of a sequence: `out` [tokens, columns] and `lse` [tokens]; `weights` [tokens, keys] of those `seen`.
 
-    `products` [tokens, keys] are scale sum |q k|, the size of what a score is made of before it is capped.
+    `slope` is the head's, `places` [keys] what it is multiplied by, `sink` its logit; None and None where it has none.
     """
 
     query: Floats
@@ -103,6 +103,9 @@ class Head:
     weights: Floats
     out: Floats
     lse: Floats
+    slope: float | None
+    places: npt.NDArray[np.int64]
+    sink: float | None
 
     @classmethod
     def of(
@@ -116,8 +119,9 @@ class Head:
         if request.softcap > 0.0:
             cap = float(np.float32(request.softcap))
             scores = cap * np.tanh(scores / cap)
+        places = sequence.positions - (sequence.length - len(query))
         if slope is not None:
-            scores = scores + slope * (sequence.positions[None, :] - (sequence.length - len(query)))
+            scores = scores + slope * places[None, :]
         scores = np.where(seen, scores, -np.inf)
         logits = scores if sink is None else np.concatenate([scores, np.full((len(query), 1), sink)], axis=1)
         highest = logits.max(axis=1, initial=-np.inf)
@@ -127,7 +131,7 @@ class Head:
         with np.errstate(divide="ignore"):
             lse = highest + np.log(total)
         weights = powers[:, : len(keys)] / np.where(total > 0.0, total, 1.0)[:, None]
-        return cls(query, keys, values, seen, scores, weights, weights @ values, lse)
+        return cls(query, keys, values, seen, scores, weights, weights @ values, lse, slope, places, sink)
 
 
 def heads(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> Iterator[tuple[Sequence, int, Head]]:

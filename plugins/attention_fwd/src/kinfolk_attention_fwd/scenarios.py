@@ -12,7 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import Scenario, numpy_dtype
-from kinfolk_attention_fwd.drawn import Change, Rows, climbing, constant, extreme, nothing, one_sign
+from kinfolk_attention_fwd.drawn import (
+    Change,
+    Rows,
+    climbing,
+    constant,
+    drawn_of_heads,
+    extreme,
+    high_sinks,
+    low_sinks,
+    nothing,
+    one_sign,
+    steep,
+    steepest,
+)
 from kinfolk_attention_fwd.request import AttentionFwdRequest
 
 if TYPE_CHECKING:
@@ -44,6 +57,12 @@ def _scenarios(request: AttentionFwdRequest) -> Iterator[Scenario]:
     yield _scenario(few, "extreme", "finite scores of 1e30 and 1e38 of both signs", 70, 80, extreme)
     yield _scenario(few, "constant", "all keys alike", 20, 150, constant)
     yield _scenario(few, "one_sign", "values of one sign a column, weights of many sizes", 70, 190, one_sign)
+    if request.alibi:
+        yield _scenario(few, "steep", "scores climb from key to key, or fall", QUERIES, LONG, steep)
+        yield _scenario(few, "steepest", "slopes of 1e33 of both signs", 70, 80, steepest)
+    if request.sinks:
+        yield _scenario(few, "high_sinks", "next to all weight is the sinks', or all", QUERIES, LONG, high_sinks)
+        yield _scenario(few, "low_sinks", "sinks of no weight, or -inf; some rows have no key", 140, 100, low_sinks)
     if request.window_left >= 0:
         yield from _windows(few)
 
@@ -85,8 +104,8 @@ def mutation_requests() -> tuple[AttentionFwdRequest, ...]:
     )
     return (
         plain,
-        attrs.evolve(plain, causal=False, softcap=20.0, max_seqlen_q=40, total_q=80),
-        attrs.evolve(plain, window_left=70, head_size=64, head_size_v=64, scale=64**-0.5),
+        attrs.evolve(plain, causal=False, softcap=20.0, alibi=True, max_seqlen_q=40, total_q=80),
+        attrs.evolve(plain, window_left=70, sinks=True, head_size=64, head_size_v=64, scale=64**-0.5),
     )
 
 
@@ -111,10 +130,17 @@ def _scenario(
     )
 
     def build(generator: np.random.Generator) -> dict[str, Array]:
-        tensors = _drawn(own, generator)
-        change(Rows(own, *map(tuple, tensors)))
-        names, dtypes = ("q", "k", "v"), (own.dtype, own.kv_dtype, own.kv_dtype)
-        return {name: each.astype(numpy_dtype(dtype)) for name, each, dtype in zip(names, tensors, dtypes, strict=True)}
+        drawn_queries, drawn_keys, drawn_values = _drawn(own, generator)
+        of_heads = drawn_of_heads(own, generator)
+        rows = Rows(own, tuple(drawn_queries), tuple(drawn_keys), tuple(drawn_values), of_heads)
+        change(rows)
+        dtype, kv_dtype = numpy_dtype(own.dtype), numpy_dtype(own.kv_dtype)
+        return {
+            "q": drawn_queries.astype(dtype),
+            "k": drawn_keys.astype(kv_dtype),
+            "v": drawn_values.astype(kv_dtype),
+            **rows.tensors_of_heads(),
+        }
 
     return Scenario(name=name, about=about, request=own, build=build)
 

@@ -1,9 +1,9 @@
-"""What becomes of products of queries and keys: which of them a query sees, and how scores are capped."""
+"""Which keys of a tile a query sees."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -12,7 +12,7 @@ from kinfolk.ir.ops import arithmetic, vector
 from kinfolk.ir.types import F32, I32
 from kinfolk.ir.value import Value
 from kinfolk.tile.attention.scores import TileScores
-from kinfolk.tile.softmax import LOG2_E, mask_scores
+from kinfolk.tile.softmax import mask_scores
 
 if TYPE_CHECKING:
     from kinfolk_attention_fwd.spec import AttentionSpec
@@ -61,38 +61,3 @@ def mask_before(scores: Many[Value], keys: Many[Value], first: Value) -> list[Va
     """Return the scores with -inf where the key's index is below `first` (i32)."""
     masked = constant(float("-inf"), F32)
     return [arithmetic.select(index < first, masked, score) for score, index in zip(scores, keys, strict=True)]
-
-
-class Elements(Protocol):
-    """Where scores lie."""
-
-    def elements(self, scores: Many[Value]) -> list[Value]:
-        """Return a lane's scores, those of a block after the other."""
-        ...
-
-
-@attrs.frozen(eq=False)
-class Cap:
-    """Scores cap tanh(scale q.k / cap): tanh x = 1 - 2 / (1 + exp 2x), of which neither end overflows to NaN."""
-
-    scores: Elements
-    cap: Value
-    factor: Value
-
-    @classmethod
-    def of(cls, scores: Elements, scale: Value, cap: Value) -> Cap:
-        """Return it for a scale and a positive cap, known at launch."""
-        return cls(scores, cap, arithmetic.fdiv(scale * (2.0 * LOG2_E), cap))
-
-    def __call__(self, products: list[Value]) -> list[Value]:
-        """Return the scores of products."""
-        return [vector.pack(*map(self._capped, self.scores.elements([block]))) for block in products]
-
-    def _capped(self, product: Value) -> Value:
-        grown = arithmetic.exp2(product * self.factor) + 1.0
-        return arithmetic.fma(arithmetic.rcp(grown) * -2.0, self.cap, self.cap)
-
-
-def unit_scale() -> Value:
-    """Return the scale of scores that are scaled already."""
-    return constant(1.0, F32)

@@ -69,23 +69,32 @@ class AttentionSpec(Spec):
     def named(self, kind: str) -> str:
         """Return a symbol that says widths, type and features of a kernel of a kind."""
         width = str(self.head_size) if self.head_size == self.head_size_v else f"{self.head_size}x{self.head_size_v}"
-        features = ("_capped" if self.capped else "") + ("_windowed" if self.windowed else "")
+        features = "".join(f"_{name}" for name in ("capped", "sloped", "windowed") if getattr(self, name, False))
         return f"attention_{kind}_{width}_{self.dtype}{features}_{self.digest()[:8]}"
 
-    def data_parameter(self, name: str) -> Parameter:
-        """Return the parameter of a tensor of queries, keys or values."""
-        return Parameter(name=name, type=PointerType(SCALARS[self.dtype]), alignment=16)
+    def data_parameter(self, name: str, alignment: int = 16) -> Parameter:
+        """Return the parameter of a tensor that is read, of the type of queries, keys and values."""
+        return Parameter(name=name, type=PointerType(SCALARS[self.dtype]), alignment=alignment)
 
     def result_parameters(self) -> tuple[Parameter, ...]:
         """Return the parameters of what is written, and of the numbers that scores are scaled by and bent by."""
         return (
             Parameter(name="out", type=PointerType(SCALARS[self.dtype]), access="write", alignment=16),
             Parameter(name="lse", type=PointerType(F32), access="write", alignment=4),
+            *self.feature_parameters(),
             Parameter(name="scale", type=F32),
             Parameter(name="k_scale", type=F32),
             Parameter(name="v_scale", type=F32),
             *([Parameter(name="softcap", type=F32)] if self.capped else []),
         )
+
+    def feature_parameters(self) -> tuple[Parameter, ...]:
+        """Return the parameters of tensors for what the kernels of a class can do beyond all others'."""
+        return ()
+
+    def feature_numbers(self) -> tuple[Parameter, ...]:
+        """Return the numbers that say which of it is asked for."""
+        return ()
 
     def head_parameters(self) -> tuple[Parameter, ...]:
         """Return the parameters of heads, `heads_per_kv` query heads having the keys of one, and of what is seen.
@@ -99,5 +108,6 @@ class AttentionSpec(Spec):
             Parameter(name="heads_per_kv", type=I32, minimum=1, maximum=self.most_heads),
             Parameter(name="causal", type=I32, minimum=0, maximum=1),
             *([Parameter(name="window_left", type=I32, minimum=0, maximum=self.most_rows)] if self.windowed else []),
+            *self.feature_numbers(),
             Parameter(name="query_blocks", type=I32, minimum=0, maximum=self.most_rows // self.block),
         )

@@ -23,6 +23,14 @@ SCORE_ROUNDINGS: Final = 9
 """Roundings from a product to its weight: scale, that times log2 e, difference, product, exp2, hardware errors."""
 CAP_ROUNDINGS: Final = 8
 """Roundings of a capped score, each of the size of the cap: factor, product, exp2, sum, reciprocal, product, sum."""
+SLOPE_ROUNDINGS: Final = 3
+"""Roundings of what a slope adds, of the size of that of a tile's first key: key, product, multiply-add."""
+SLOPED_ROUNDINGS: Final = 4
+"""Roundings of a score with a slope, of its size: sum, factor, log2 e, difference."""
+TILE_KEYS: Final = 128
+"""No tile has more keys."""
+SINK_ROUNDINGS: Final = 8
+"""Roundings of the factor of a row with a sink: difference, product, exp2, sum, reciprocal, product, errors of two."""
 RESCALED_KEYS: Final = 32
 """An accumulator is rescaled once for so many keys at most."""
 SMALLEST_STEP: Final = {"bf16": 2.0**-118, "f16": 2.0**-25}
@@ -34,10 +42,11 @@ class Bounds:
     """Of one head, with u the unit roundoff of the type of queries, and u_f32.
 
     A raw score, a sum of head_size exact products, and a few roundings on its way to a weight err by e = (head_size +
-    9) u_f32 scale sum|q k| in natural-log units, a capped one by 8 u_f32 softcap more, and one with a slope by 2 u_f32
-    of its own size; each weight so much, relatively, LSE by e too. A weight's normalisation errs by 2 e + n u_f32 with
-    n keys summed; an accumulator takes one rescale for 32 keys at most, 3 roundings each. Weights are rounded to the
-    type of queries, and so is the result.
+    9) u_f32 scale sum|q k| in natural-log units, a capped one by 8 u_f32 softcap more, and one with a slope by 4 u_f32
+    of its own size and 3 of the size of what is added to any key of its tile; each weight so much, relatively, LSE by
+    e too. A weight's normalisation errs by 2 e + n u_f32 with n keys summed; an accumulator takes one rescale for 32
+    keys at most, 3 roundings each. A row with a sink is multiplied by 1 / (1 + exp(sink - LSE)), LSE without the sink,
+    which errs as that difference does. Weights are rounded to the type of queries, and so is the result.
 
     No tolerance of `out` is wider than the gates, but where the roundings of weights alone come to more in all
     likelihood, as with few keys: 5 deviations, one of them u / sqrt(3) as of what is uniform within u, times
@@ -64,9 +73,10 @@ class Bounds:
         if self.request.softcap > 0.0:
             error = error + CAP_ROUNDINGS * unit * self.request.softcap
         if self.request.alibi:
-            error = error + 2.0 * unit * np.abs(np.where(self.head.seen, self.head.scores, 0.0)).max(
-                axis=1, initial=0.0
-            )
+            places = np.abs(self.head.places) + TILE_KEYS
+            added = abs(self.head.slope or 0.0) * np.where(self.head.seen, places, 0).max(axis=1, initial=0)
+            sizes = np.abs(np.where(self.head.seen, self.head.scores, 0.0)).max(axis=1, initial=0.0)
+            error = error + unit * (SLOPED_ROUNDINGS * sizes + SLOPE_ROUNDINGS * added)
         return error
 
     @property
@@ -77,7 +87,7 @@ class Bounds:
         """Return how far `out` may err; 0 for a query that sees no key."""
         unit, size = unit_roundoff(self.request.dtype), np.abs(self.head.out)
         terms = 2 * self.counts + 3 * -(-self.counts // RESCALED_KEYS) + 5
-        drift = np.minimum(2.0 * self._score, 1.0) + unit_roundoff("f32") * terms
+        drift = np.minimum(2.0 * self._score, 1.0) + unit_roundoff("f32") * terms + self._joining()
         sure = (drift + unit)[:, None] * self._magnitude
         sure += unit * (size + sure)
         rounded = DEVIATIONS * (unit / 3.0**0.5) * np.sqrt(self.head.weights**2 @ self.head.values**2)
@@ -85,6 +95,16 @@ class Bounds:
         gate = np.maximum(ABSOLUTE_GATE + RELATIVE_GATE * size, likely)
         lost = SMALLEST_STEP.get(self.request.dtype, 0.0) * (self.head.seen @ np.abs(self.head.values))
         return np.minimum(sure + lost, gate)
+
+    def _joining(self) -> Floats:
+        """Return how far, relatively, the factor of a row with a sink may err; 0 where there is none."""
+        sink = self.head.sink
+        if sink is None or not np.isfinite(sink):
+            return np.zeros(len(self.head.query))
+        alone = np.logaddexp.reduce(self.head.scores, axis=1, initial=-np.inf)
+        sizes = np.abs(np.where(np.isfinite(alone), alone, 0.0)) + abs(sink) + 1.0
+        unit = unit_roundoff("f32")
+        return np.minimum(self._score + (self.counts + SCORE_ROUNDINGS) * unit + SINK_ROUNDINGS * unit * sizes, 1.0)
 
     def lse(self) -> Floats:
         """Return how far `lse` may err; 0 for a query that sees no key, but for its sink's rounding."""

@@ -110,7 +110,7 @@ class State(Generic[Place]):
 @attrs.frozen(eq=False)
 class ScoresAhead(Generic[Place]):
     """The stages of the loop and the values they share; `query` is a lane's query as operands B. `bend` makes scores of
-    products, where they are more than that.
+    products, where they are more than that: of those of the tile so many behind one.
     """
 
     schedule: Schedule
@@ -120,7 +120,7 @@ class ScoresAhead(Generic[Place]):
     softmax: OnlineSoftmax
     mask: Mask
     query: Many[Value]
-    bend: Callable[[list[Value]], list[Value]] | None = None
+    bend: Callable[[list[Value], Value, int], list[Value]] | None = None
 
     def walked(self, whole: Value, count: Value, whole_begin: Value | None = None) -> State[Place]:
         """Form the first scores, walk tiles 0 to `count`, and return the last state. Tiles from `whole_begin`, or 0, to
@@ -160,7 +160,7 @@ class ScoresAhead(Generic[Place]):
             Round(sections=[self._score_section(key_slots.begin, total)]).lay_out()
             second = key_slots.at(1 % key_slots.count)
             do(feed.key_stores(second, coming))
-        masked = self.mask.first(self._bent(total), asked)
+        masked = self.mask.first(self._bent(total, zero, 0), asked)
         row = self.softmax.begun(self.softmax.tile_maximum(self.scores.elements(masked)))
         nothing = constant(0.0, VectorType(F32, self.scores.frame.atom.shape.c.slots))
         reads = [value for read in first_reads(self._key_stream(second)) for value in read]
@@ -207,7 +207,7 @@ class ScoresAhead(Generic[Place]):
         ).lay_out()
         if schedule.key_slots == 1:
             control.barrier()
-        scores = self._bent(scores)
+        scores = self._bent(scores, tile, 1)
         if masked:
             scores = self.mask.following(scores, asked, tile)
         output, largest, places = list(state.output), list[Value](), list[Place]()
@@ -234,8 +234,8 @@ class ScoresAhead(Generic[Place]):
         kept = feed.value_place(state.place)
         return State(keys.ahead(1), values.ahead(1), places[0], kept, following, scores, row, output)
 
-    def _bent(self, products: list[Value]) -> list[Value]:
-        return products if self.bend is None else self.bend(products)
+    def _bent(self, products: list[Value], tile: Value, behind: int) -> list[Value]:
+        return products if self.bend is None else self.bend(products, tile, behind)
 
     def _key_stream(self, slot: Value, tile: int = 0) -> Stream:
         return Stream(read=self.scores.reads(slot), ahead=self.schedule.key_read_ahead, tile=tile)

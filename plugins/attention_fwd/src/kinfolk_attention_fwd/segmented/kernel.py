@@ -14,7 +14,7 @@ import attrs
 
 from kinfolk.ir import build_kernel
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic, control, lanes, memory
+from kinfolk.ir.ops import arithmetic, control, lanes, memory, vector
 from kinfolk.ir.types import F32, I32, VectorType
 from kinfolk.ir.value import Kernel, Value
 from kinfolk.tile.fused_softmax import FusedRow, FusedSoftmax
@@ -26,7 +26,8 @@ from kinfolk.tile.softmax import LOWEST, scale_accumulators
 from kinfolk.tile.state import branch, flattened, rebuilt
 from kinfolk.tile.transpose import transpose_16_bit
 from kinfolk.tile.workgroup_tile import WorkgroupTile
-from kinfolk_attention_fwd.scores import Cap, mask_before, unit_scale
+from kinfolk_attention_fwd.bending import Cap, unit_scale
+from kinfolk_attention_fwd.scores import mask_before
 from kinfolk_attention_fwd.segmented.arguments import Arguments
 from kinfolk_attention_fwd.segmented.frame import Frame
 from kinfolk_attention_fwd.segmented.merge import PAIR, Merge, store_pair
@@ -130,7 +131,7 @@ class Segment:
             work=work,
             frame=frame,
             softmax=FusedSoftmax.of(scale if cap is None else unit_scale(), frame.masks),
-            bend=None if cap is None else Cap.of(frame, scale, cap),
+            bend=None if cap is None else Cap.of(scale, cap),
             tiles=kind.of(work, frame, words),
             keys=keys,
             key_store=tuple(stores),
@@ -249,7 +250,9 @@ class Segment:
         for keys, queries in zip(read, query, strict=True):
             for a, b in zip(contraction.split(keys), contraction.split(queries), strict=True):
                 total = atom(a, b, total)
-        return self.frame.elements([total] if self.bend is None else self.bend([total]))
+        if self.bend is not None:
+            total = vector.pack(*map(self.bend, self.frame.elements([total])))
+        return self.frame.elements([total])
 
     def _raised(
         self, tile: Value, sight: list[Value], scores: list[Value], row: FusedRow, output: list[Value]
