@@ -114,7 +114,9 @@ def item_needs(item: pytest.Item) -> set[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests that need what is not installed."""
+    """Leave out tests that need what is not installed; a name with an address in it is another in each worker."""
+    if unnamed := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"{len(unnamed)} tests are named by where an object lies, as {unnamed[0]}: give ids")
     here = [item for item in items if item.get_closest_marker("needs") or ROOT / "tests" in item.path.parents]
     left_out = [item for item in here if not ABSENT.isdisjoint(item_needs(item))]
     if left_out:

@@ -130,7 +130,7 @@ def handed(*, parted=True, combine=plus, partner=1, shared=True, again=False):
         ({"parted": False}, False),
         ({"again": True}, False),
     ],
-    ids=str,
+    ids=["right", "another", "its_own", "no_partner", "not_shared", "not_parted", "written_again"],
 )
 def test_waves_that_hand_each_other_what_they_have_may_store_it_in_each_others_place(reference64, declare, wrong, same):
     assert shown(reference64, declare, handed(**wrong), waves=2) == [same]
