@@ -3,7 +3,7 @@
 """
 
 import torch
-from problems import ARCH, DECODE, LENGTHS, PAGES, drawn, is_close, paged, paged_expected
+from problems import ARCH, DECODE, DENSE, LENGTHS, PAGES, dense, drawn, is_close, paged, paged_expected
 from torch.nn.functional import scaled_dot_product_attention
 
 QUERIES = (14, 10)
@@ -82,6 +82,28 @@ def test_keys_in_pages_are_told_by_the_axes_of_the_query(attention):
     assert (out.shape, lse.shape) == ((2, 8, 128), (8, 2))
     assert is_close(out, paged_step_expected(**tensors))
     assert not is_close(out, paged_step_expected(**tensors | {"v": tensors["v"].roll(1, dims=0)}))
+
+
+def sloped_expected(q, k, v, sink, alibi_slopes):
+    """Return the output in fp64: slopes are a bias of scores, a sink the score of a key more, whose value is 0."""
+    ahead = k.shape[1] - q.shape[1]
+    keys, values = (torch.nn.functional.pad(each.double().transpose(1, 2), (0, 0, 0, 1)) for each in (k, v))
+    bias = alibi_slopes.double()[:, None, None] * (torch.arange(k.shape[1]) - ahead)
+    seen = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril(ahead)
+    bias = bias.expand(8, *seen.shape).masked_fill(~seen, -torch.inf)
+    bias = torch.cat([bias, sink.double()[:, None, None].expand(8, q.shape[1], 1)], dim=-1)
+    query = q.double().transpose(1, 2)
+    out = scaled_dot_product_attention(query, keys, values, attn_mask=bias, scale=DENSE["scale"], enable_gqa=True)
+    return out.transpose(1, 2)
+
+
+def test_slopes_and_sinks_are_asked_for_by_passing_them(attention):
+    sink, slopes = torch.linspace(-1, 2, 8).to(torch.bfloat16), 2.0 ** -torch.arange(4.0, 12.0)
+    tensors = dense()
+    out, _ = attention(**tensors, sink=sink, alibi_slopes=slopes, **DENSE)
+    assert is_close(out, sloped_expected(**tensors, sink=sink, alibi_slopes=slopes))
+    assert not is_close(out, sloped_expected(**tensors, sink=sink - 0.5, alibi_slopes=slopes))
+    assert not is_close(out, sloped_expected(**tensors, sink=sink, alibi_slopes=1.5 * slopes))
 
 
 def test_nothing_to_do_gives_outputs_without_rows(mla):
