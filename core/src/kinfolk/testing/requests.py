@@ -247,7 +247,8 @@ class Requests:
 
     def _changes(self, fixed: tuple[str, ...]) -> Iterator[Fields]:
         """Yield the defaults of all fields that are compiled in and have one, of all but one and of all but two, which
-        have another value; then every value of each field. Fields in `fixed` are left out.
+        have another value, each other value of one of them included; then every value of each field. Fields in `fixed`
+        are left out.
         """
         pools = {name: values for name, values in self.pools.items() if name not in fixed}
         plain = {name: self.fields[name].default for name in pools if name not in self.launch}
@@ -256,6 +257,9 @@ class Requests:
         for count in range(3):
             for names in itertools.combinations((name for name, values in others.items() if values), count):
                 yield {**plain, **{name: others[name][0] for name in names}}
+        yield from ({**plain, name: value} for name, values in others.items() for value in values[1:])
+        for name, beside in itertools.permutations((name for name, values in others.items() if values), 2):
+            yield from ({**plain, beside: others[beside][0], name: value} for value in others[name][1:])
         yield from ({name: value} for name, values in pools.items() for value in filter(_modest, values))
 
     def _edge_values(self, condition: Expr, base: Fields, name: str) -> list[Any]:
