@@ -30,12 +30,15 @@ def test_each_head_size_type_and_page_size_is_served_or_refused_by_name(tool: Mo
         assert {cell.partition(":")[0] for row in table.rows for cell in row[1:]} <= {
             *("attention_fwd.paged", "attention_fwd.segmented", "refused")
         }
-    by_name = {row[0]: dict(zip(prompts.head, row, strict=True)) for row in prompts.rows}
-    usual = by_name["head_size=128, head_size_v=128, dtype=bf16, kv_dtype=bf16"]
-    assert usual["page_size=64"] == usual["page_size=1"] == "attention_fwd.paged"
-    assert usual["page_size=48"].startswith("refused: page_size is 48, not ")
-    odd = by_name["head_size=112, head_size_v=112, dtype=bf16, kv_dtype=bf16"]
-    assert odd["page_size=64"].startswith("refused: head_size is 112, not ")
+    for table, faster in ((prompts, "attention_fwd.paged"), (few, "attention_fwd.segmented")):
+        by_name = {row[0]: dict(zip(table.head, row, strict=True)) for row in table.rows}
+        usual = by_name["head_size=128, head_size_v=128, dtype=bf16, kv_dtype=bf16"]
+        assert usual["page_size=64"] == usual["page_size=1"] == faster
+        assert usual["page_size=48"].startswith("refused: page_size is 48, not ")
+        odd = by_name["head_size=112, head_size_v=112, dtype=bf16, kv_dtype=bf16"]
+        assert odd["page_size=64"].startswith("refused: head_size is 112, not ")
+        wider_keys = by_name["head_size=192, head_size_v=128, dtype=bf16, kv_dtype=bf16"]
+        assert wider_keys["page_size=64"] == "attention_fwd.paged"
 
 
 def test_a_cell_that_says_nothing_fails(tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
