@@ -9,7 +9,7 @@ import pytest
 from workgroup_toy import built
 
 from kinfolk.ir import constant
-from kinfolk.ir.ops import arithmetic, control, lanes, memory
+from kinfolk.ir.ops import arithmetic, control, convert, lanes, memory
 from kinfolk.ir.types import I32
 from kinfolk.testing.mutation import mutant_classes
 from kinfolk.testing.mutation.mirror import same_in_mirror
@@ -164,3 +164,63 @@ def test_a_branch_that_waits_adds_or_reads_what_is_written_is_not_shown(referenc
     found = {each.__name__: shown(reference64, declare, branch(each)) for each in (store, add, store_of_lane)}
     assert found == {"store": [True], "add": [False], "store_of_lane": [False]}
     assert shown(reference64, declare, branch(store_into_what_is_read)) == [False]
+
+
+def conditions_shown(toy, declare, body):
+    """Return the predicates and bounds that the comparison in a kernel of two waves may have instead."""
+    kernel = built(toy, body, declare("x", I32), declare("y", I32, "write"), waves=2)
+    return {
+        mutant.change.about
+        for each in mutant_classes(kernel)
+        for mutant in each.mutants
+        if mutant.site.op == "core.icmp" and same_in_mirror(mutant)
+    }
+
+
+def stored_if(condition, *, combine=plus, further=None, beside=False):
+    """Waves hand each other what they have. Those of which `condition` holds store what comes of it and, in a branch of
+    its own, `further`; all may store the condition.
+    """
+
+    def body(x, y):
+        wave, lane = lanes.wave_id(), lanes.lane_id()
+        buffer = memory.allocate(I32, 2 * len(LANE))
+        have = memory.load(memory.offset(x, lanes.thread_id()))
+        memory.workgroup_store(buffer, lanes.thread_id(), have)
+        control.barrier()
+        other = memory.workgroup_load(buffer, (wave ^ 1) * len(LANE) + lane)
+        chosen = condition(wave)
+
+        def branch(value, place):
+            def store():
+                memory.store(memory.offset(y, place), value)
+                return ()
+
+            control.if_else(chosen, store)
+
+        branch(combine(have, other), lane)
+        if further is not None:
+            branch(further(have, other), lane + len(LANE))
+        if beside:
+            memory.store(memory.offset(y, 2 * len(LANE) + lanes.thread_id()), convert.zext(chosen, to=I32))
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("wrong", "same"),
+    [
+        ({}, {"eq -> ne", "b 0 -> 1"}),
+        ({"further": plus}, {"eq -> ne", "b 0 -> 1"}),
+        ({"combine": minus}, set()),
+        ({"further": own}, set()),
+        ({"beside": True}, set()),
+    ],
+    ids=["right", "two_branches", "another", "another_in_one_of_two", "not_only_a_condition"],
+)
+def test_a_comparison_by_which_the_other_wave_does_it_where_it_decides_nothing_else(reference64, declare, wrong, same):
+    assert conditions_shown(reference64, declare, stored_if(lambda wave: wave.eq(0), **wrong)) == same
+
+
+def test_a_comparison_by_which_both_waves_do_it_or_none_is_not_shown(reference64, declare):
+    assert not conditions_shown(reference64, declare, stored_if(lambda wave: wave < 1))

@@ -20,7 +20,7 @@ from kinfolk.errors import KinfolkError
 from kinfolk.ir.meaning import Control, LaneFunction, LanePermutation, MemoryAccess, ScheduleMarker
 from kinfolk.ir.numpy_lanes import NumpyLane
 from kinfolk.ir.ops import CORE_OPS, convert, memory, vector
-from kinfolk.ir.types import DataType, PointerType, ScalarType, Type, component_count, element_type
+from kinfolk.ir.types import I1, DataType, PointerType, ScalarType, Type, component_count, element_type
 from kinfolk.ir.value import Kernel, Operation, Region, Value
 from kinfolk.testing.mutation.handed import stored_before
 from kinfolk.testing.mutation.mutant import Mutant
@@ -38,24 +38,45 @@ _COMMUTING: Final = frozenset(
 def same_in_mirror(mutant: Mutant) -> str:
     """Return how far apart the threads are that do the same in each other's place; "" where that is not shown."""
     op, kernel = mutant.operation, mutant.original
-    if op.name != "core.if" or op.results or len(op.regions[1].operations) != 1:
+    branches = [op] if op.name == "core.if" else _decided_by(op, kernel)
+    if not branches or any(each.results or len(each.regions[1].operations) != 1 for each in branches):
         return ""
-    place = Place(op, op.regions, {operand: operand for operand in op.operands})
-    try:
-        mutant.change.edit(place)
-    except (KeyError, ValueError, KinfolkError):
-        return ""
-    again = place.operations[-1]
-    if again.definition is not op.definition or again.attributes != op.attributes or again.regions != op.regions:
+    condition = _condition(mutant)
+    if condition is None:
         return ""
     workgroup = Workgroup(kernel)
-    before, after = (workgroup.known(each.operands[0]) for each in (op, again))
+    before, after = (workgroup.known(each) for each in (branches[0].operands[0], condition))
     if before is None or after is None:
         return ""
     for partner, about in workgroup.pairings():
-        if np.array_equal(after.data, before.data[partner]) and _Mirror(kernel, workgroup, partner).holds(op):
-            return f"{about} does the same in each other's place"
+        if np.array_equal(after.data, before.data[partner]):
+            mirror = _Mirror(kernel, workgroup, partner)
+            if all(map(mirror.holds, branches)):
+                return f"{about} does the same in each other's place"
     return ""
+
+
+def _decided_by(op: Operation, kernel: Kernel) -> list[Operation]:
+    """Return the branches of which an op is the condition; none where anything else is made of it."""
+    if op.regions or len(op.results) != 1 or op.results[0].type != I1:
+        return []
+    users = [each for each in kernel.walk() if any(operand is op.results[0] for operand in each.operands)]
+    return users if all(each.name == "core.if" for each in users) else []
+
+
+def _condition(mutant: Mutant) -> Value | None:
+    """Return what the changed branch, or the changed condition, asks; None where more is changed of a branch."""
+    op = mutant.operation
+    place = Place(op, op.regions, {operand: operand for operand in op.operands})
+    try:
+        results = mutant.change.edit(place)
+    except (KeyError, ValueError, KinfolkError):
+        return None
+    if op.name != "core.if":
+        return results[0]
+    again = place.operations[-1]
+    same = again.definition is op.definition and again.attributes == op.attributes and again.regions == op.regions
+    return again.operands[0] if same else None
 
 
 @attrs.frozen(eq=False)
