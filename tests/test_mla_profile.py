@@ -154,8 +154,8 @@ def test_a_sample_states_itself_and_estimates_in_proportion():
 @pytest.mark.simulate
 def test_page_ids_outside_the_cache_need_no_work():
     found, all_there = measured("gfx942", scenario="bad_pages"), measured("gfx942", scenario="constant")
-    assert found.useful_flops < all_there.useful_flops
-    assert found.issued_flops == all_there.issued_flops
+    assert found.useful_flops < found.issued_flops
+    assert found.useful_flops * all_there.issued_flops < all_there.useful_flops * found.issued_flops
 
 
 @pytest.mark.parametrize("arch", ARCHS)

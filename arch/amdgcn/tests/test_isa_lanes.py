@@ -16,7 +16,7 @@ from by_words import LANE, Array, ds, mfma, step_of, vop1, waves
 from kinfolk_amdgcn.isa.dpp import dpp_lanes
 from kinfolk_amdgcn.isa.fault import Stop
 from kinfolk_amdgcn.isa.flow_steps import counts_of_wait
-from kinfolk_amdgcn.isa.hazards import check_matrix_results, too_early
+from kinfolk_amdgcn.isa.hazards import check_matrix_results, note_matrix_result, too_early
 from kinfolk_amdgcn.isa.local_steps import swizzle_lanes
 from kinfolk_amdgcn.isa.matrix_steps import MATRIX, Shape
 from kinfolk_amdgcn.isa.waves import EXEC, VCC
@@ -410,6 +410,18 @@ def test_a_matrix_result_is_touched_after_its_wait_states_and_added_to_at_once()
     check_matrix_results(w, product, 3)
     with pytest.raises(Stop, match="after 0 wait states"):
         check_matrix_results(w, step_of(*mfma(97, 24, 256, 256 + 8, 256 + 18)), 3)
+
+
+def test_a_product_adds_to_the_last_result_wherever_earlier_ones_were_written() -> None:
+    """Accumulators move down two registers a product, as LLVM lets them; the rest of the first one is not there yet."""
+    first, second, third = (step_of(*mfma(97, 18 - move, 256, 256 + 8, 256 + 20 - move)) for move in (0, 2, 4))
+    w = waves()
+    w.states = 0
+    note_matrix_result(w, first, 7)
+    note_matrix_result(w, second, 7)
+    check_matrix_results(w, third, 3)
+    with pytest.raises(Stop, match="after 0 wait states"):
+        check_matrix_results(w, step_of(*mfma(97, 30, 256, 256 + 8, 256 + 18)), 3)
 
 
 def test_what_nothing_has_written_is_carried_by_moves_and_upper_halves() -> None:

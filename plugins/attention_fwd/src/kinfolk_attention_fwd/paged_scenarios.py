@@ -27,6 +27,7 @@ from kinfolk_attention_fwd.drawn import (
 )
 from kinfolk_attention_fwd.page_addresses import address_scenarios
 from kinfolk_attention_fwd.scenarios import LONG, QUERIES, few_heads
+from kinfolk_attention_fwd.segmented.limits import CODE as SEGMENTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +70,8 @@ def _scenarios(request: AttentionFwdRequest) -> Iterator[Scenario]:
     yield _scenario(attrs.evolve(few, num_seg=1), "long", about, ((1, 4700), (2, 9008)), spoil=_misnamed_far)
     about = "eighty segments, of which short sequences leave most empty"
     divided = tuple((2, length) for length in (0, 1, 40, 65, 450, 4700))
-    yield _scenario(attrs.evolve(request, num_seg=80), "segments", about, divided)
+    if request.candidate in (None, SEGMENTED):
+        yield _scenario(attrs.evolve(request, num_seg=80), "segments", about, divided)
     yield _scenario(few, "climb", "one key of a tile lifts half of the maxima by far", ((QUERIES, LONG),), climbing)
     yield _scenario(few, "extreme", "finite scores of 1e30 and 1e38 of both signs", SHORT, extreme)
     yield _scenario(few, "constant", "all keys of a sequence alike", ((20, 150),), constant)

@@ -13,7 +13,7 @@ import numpy as np
 from kinfolk.machine import LaunchShape
 from kinfolk.machine import MachineMemory as Memory
 from kinfolk_amdgcn.isa.fault import MachineFault, Stop
-from kinfolk_amdgcn.isa.hazards import check_matrix_results
+from kinfolk_amdgcn.isa.hazards import check_matrix_results, note_matrix_result
 from kinfolk_amdgcn.isa.kernel_object import KernelObject
 from kinfolk_amdgcn.isa.local_memory import LocalMemory
 from kinfolk_amdgcn.isa.program import Program, check_modes
@@ -192,7 +192,7 @@ class _Run:
                 if step.leaves is not None:
                     w.leave_undefined([a | b for a, b in zip(w.undefined_now(), step.leaves(w), strict=True)])
                 if step.matrix:
-                    w.matrix_results.append((step.writes, w.states, step.settles or step.matrix + extra))
+                    note_matrix_result(w, step, step.settles or step.matrix + extra)
                 if not step.flow:
                     pc += 1
                 elif step.flow == "branch":

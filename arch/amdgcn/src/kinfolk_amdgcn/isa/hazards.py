@@ -97,3 +97,9 @@ def check_matrix_results(w: Waves, step: Step, extra: int) -> None:
                 f"touches the result of a matrix instruction after {since} wait states, {needed} are needed",
             )
     w.matrix_results = kept
+
+
+def note_matrix_result(w: Waves, step: Step, needed: int) -> None:
+    """Keep in mind what a matrix instruction writes; of registers that are on their way already it is the last."""
+    older = ((rows & ~step.writes, at, states) for rows, at, states in w.matrix_results)
+    w.matrix_results = [*(each for each in older if each[0]), (step.writes, w.states, needed)]
