@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TOTAL_MINUTES = 27.5
+TOTAL_MINUTES = 25
 PATIENCE = 3  # a stage that takes this many times its budget is ended
 README_MARK = "<!-- ci runs this block -->"
 # The optional tools of the runtime, which CI requires: the command, and Debian's package that brings it.
@@ -69,7 +69,7 @@ def readme_commands(readme: str) -> list[str]:
 
 def readme_stage(command: str) -> Stage:
     """Return the stage of one command of the README; its budget goes by what it is."""
-    minutes = {"make demo": 1.5, "make test": 14.5}.get(command, 0.5)
+    minutes = {"make demo": 1, "make test": 14.5}.get(command, 0.5)
     words = command.split()
     name = words[1] if words[0] == "make" else Path(words[0]).name + " " + words[1]
     return Stage(name, minutes, command)
@@ -79,11 +79,11 @@ def stages(readme: str) -> list[Stage]:
     """Return all stages in order. Budgets add up to the total."""
     checked = [readme_stage(command) for command in readme_commands(readme)]
     return [
-        Stage("install", 4, "make venv llvm20"),
+        Stage("install", 3, "make venv llvm20"),
         Stage("lint", 1, "make lint"),
         *checked,
-        Stage("wheels", 3.5, ".venv/bin/python .ci/wheels.py"),
-        Stage("torch", 2.5, "make torch"),
+        Stage("wheels", 3, ".venv/bin/python .ci/wheels.py"),
+        Stage("torch", 2, "make torch"),
     ]
 
 

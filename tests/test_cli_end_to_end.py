@@ -240,7 +240,9 @@ def test_resources_of_every_family_on_every_arch_pass():
         assert kernel.keys() >= FIGURES
         assert kernel["scratch_bytes"] == kernel["scratch_ops"] == 0
         workgroups, registers = BUDGETS[kind]
-        assert kernel["workgroups_per_cu"] >= workgroups and kernel["vgpr"] + kernel["agpr"] <= registers
+        shared = 512 * 256 // kernel["max_flat_workgroup_size"]  # waves of a SIMD share its registers
+        assert kernel["workgroups_per_cu"] >= workgroups
+        assert kernel["vgpr"] + kernel["agpr"] <= min(registers, shared)
 
 
 @pytest.mark.compile

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kinfolk.check import SparseArray
-from kinfolk_attention_fwd.page_addresses import edge_pages
+from kinfolk_attention_fwd.page_addresses import shape_of
 from kinfolk_attention_fwd.paged_scenarios import DEAD, drawn, paged, paged_scenarios
 from kinfolk_attention_fwd.reference import findings, reference, sequences, useful_flops
 from kinfolk_attention_fwd.request import AttentionFwdRequest
@@ -133,7 +133,7 @@ def test_what_no_sequence_has_is_poisoned_in_every_scenario(scenario):
 
 def test_pages_lie_on_both_sides_of_every_edge():
     request = attrs.evolve(BIG, num_heads=8, num_kv_heads=8)
-    pages = set(edge_pages(request, 2**20))
+    pages = set(shape_of(request).edge_pages(2**20))
     unit = 16 * 8 * 128
     for edge in (0x7FFF0000 // (2 * unit), 2**31 // (2 * unit), 2**32 // (2 * unit), 2**31 // unit, 2**16):
         assert {edge - 1, edge, edge + 1} <= pages

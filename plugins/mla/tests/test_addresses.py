@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from mla_requests import asking
 
-from kinfolk_mla.addresses import SEQUENCES, address_scenarios, edge_pages
+from kinfolk.page_addresses import SEQUENCES
+from kinfolk_mla.addresses import address_scenarios, shape_of
 from kinfolk_mla.reference import decode_reference
 
 request = asking(num_heads=16, num_seqs=1, max_seqlen_k=16)
@@ -54,7 +55,7 @@ def test_ids_lie_on_both_sides_of_each_width(drawn):
 
 def test_the_edges_of_another_page_are_where_it_first_reaches_them():
     other = request(page_size=24)
-    pages = edge_pages(other, 2**22)
+    pages = shape_of(other).edge_pages(2**22)
     for unit in (24 * 512, 24 * 512 * 2, 24 * 64, 24 * 64 * 2):
         for edge in (2**31, 2**32):
             below = max(page for page in pages if page * unit < edge)

@@ -36,6 +36,20 @@ class Limits:
         """Return what a request must meet in widths, types and features, with sinks and slopes if `of_heads`."""
         return (
             *self._widths(),
+            *self.types(),
+            *(() if of_heads else self.nothing_of_heads()),
+            self.limit(
+                "not_implemented",
+                "num_seg",
+                field("num_seg") <= 1,
+                "a workgroup walks all keys that its queries see",
+                "Ask for 0 or 1.",
+            ),
+        )
+
+    def types(self) -> tuple[Limit, Limit]:
+        """Return which types a request may have."""
+        return (
             self.limit(
                 "not_implemented",
                 "dtype",
@@ -50,17 +64,10 @@ class Limits:
                 "keys and values are multiplied as they are",
                 "Convert keys and values to the type of the queries, multiplied by k_scale and v_scale.",
             ),
-            *(() if of_heads else self._nothing_of_heads()),
-            self.limit(
-                "not_implemented",
-                "num_seg",
-                field("num_seg") <= 1,
-                "a workgroup walks all keys that its queries see",
-                "Ask for 0 or 1.",
-            ),
         )
 
-    def _nothing_of_heads(self) -> tuple[Limit, Limit]:
+    def nothing_of_heads(self) -> tuple[Limit, Limit]:
+        """Return that a request has neither sinks nor slopes."""
         sinks, alibi = not_(field("sinks")), not_(field("alibi"))
         return (
             self.limit("not_implemented", "sinks", sinks, "no logit is added at the end", "Pass sinks=False."),
@@ -130,30 +137,9 @@ class Limits:
                 because="layouts and registers are proved for some widths alone",
                 remedy=f"Evolve the spec to {_PAIRS}.",
             ),
-            Limit(
-                f"{self.code}.spec.dtype",
-                "not_implemented",
-                "dtype",
-                field("dtype").one_of(DTYPES),
-                because="values are transposed and weights are rounded as pairs of 16 bits",
-                remedy=f"Evolve the spec to {listing(DTYPES)}.",
-            ),
-            Limit(
-                f"{self.code}.spec.atom",
-                "cannot",
-                "dtype",
-                _has_atom(),
-                because=f"products are made of matrix atoms of {AttentionSpec.atom} rows and columns of the type",
-                remedy="Choose an arch that has one, or a type for which this one has it.",
-            ),
-            Limit(
-                f"{self.code}.spec.wave_size",
-                "not_implemented",
-                "head_size",
-                eq(fact("wave_size"), AttentionSpec.lanes),
-                because=f"a wave's queries and keys are laid out over {AttentionSpec.lanes} lanes",
-                remedy="Choose an arch with such waves.",
-            ),
+            self.of_spec_types("values are transposed and weights are rounded as pairs of 16 bits"),
+            self.of_atoms(AttentionSpec.atom, DEPTHS),
+            self.of_lanes(AttentionSpec.lanes, "a wave's queries and keys"),
             Limit(
                 f"{self.code}.spec.workgroup_memory",
                 "cannot",
@@ -164,6 +150,43 @@ class Limits:
             ),
         )
 
+    def of_spec_types(self, because: str) -> Limit:
+        """Return which types a spec may have."""
+        return Limit(
+            f"{self.code}.spec.dtype",
+            "not_implemented",
+            "dtype",
+            field("dtype").one_of(DTYPES),
+            because=because,
+            remedy=f"Evolve the spec to {listing(DTYPES)}.",
+        )
+
+    def of_atoms(self, size: int, depths: tuple[int, ...]) -> Limit:
+        """Return that an arch has an atom of `size` rows and columns of the type that contracts one of `depths`."""
+        known = (
+            any_of(ne(field("dtype"), name), *(fact(atom_fact(m=size, n=size, k=depth, a=name)) for depth in depths))
+            for name in DTYPES
+        )
+        return Limit(
+            f"{self.code}.spec.atom",
+            "cannot",
+            "dtype",
+            all_of(*known),
+            because=f"products are made of matrix atoms of {size} rows and columns of the type",
+            remedy="Choose an arch that has one, or a type for which this one has it.",
+        )
+
+    def of_lanes(self, lanes: int, what: str) -> Limit:
+        """Return that `what` is laid out over the lanes that an arch's waves have."""
+        return Limit(
+            f"{self.code}.spec.wave_size",
+            "not_implemented",
+            "head_size",
+            eq(fact("wave_size"), lanes),
+            because=f"{what} are laid out over {lanes} lanes",
+            remedy="Choose an arch with such waves.",
+        )
+
     def of_resources(self, spec: AttentionSpec) -> tuple[Limit, ...]:
         """Return what a compiled kernel of a spec must meet, in the figures an arch may declare."""
         return budget_limits(self.code, spec.workgroups_per_cu, spec.waves, "Read less far ahead.")
@@ -172,16 +195,6 @@ class Limits:
 def _fits() -> Expr:
     """Return the condition that widths of keys and values are a pair there is."""
     return any_of(*(all_of(eq(field("head_size"), key), eq(field("head_size_v"), value)) for key, value in WIDTHS))
-
-
-def _has_atom() -> Expr:
-    size = AttentionSpec.atom
-    return all_of(
-        *(
-            any_of(ne(field("dtype"), name), *(fact(atom_fact(m=size, n=size, k=depth, a=name)) for depth in DEPTHS))
-            for name in DTYPES
-        )
-    )
 
 
 _PADDING: Final = AttentionSpec.row_padding_bytes // ELEMENT_BYTES

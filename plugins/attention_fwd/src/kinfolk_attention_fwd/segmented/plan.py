@@ -12,10 +12,10 @@ from kinfolk.expr import Expr, const, eq, field, minimum, not_, select, stride
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
+from kinfolk_attention_fwd.kinds import DTYPES
 from kinfolk_attention_fwd.segmented.limits import (
     CAPABILITY,
     CODE,
-    DTYPES,
     HEAD_SIZES,
     PAGE_SIZES,
     SMALL_PAGE_SIZES,
