@@ -105,11 +105,13 @@ def test_each_page_is_in_one_segment(name):
     divides()
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_all_but_the_last_segment_are_whole_rounds(name):
-    spec, _ = SPECS[name]
+@pytest.mark.parametrize(
+    "spec", [*(spec for spec, _ in SPECS.values()), decode_spec(unit=1)], ids=[*SPECS, "decode of single keys"]
+)
+def test_all_but_the_last_segment_are_whole_rounds(spec):
     for keys, num_seg in itertools.product((1, 16, 17, 100, 1000), (1, 2, 3, 7)):
-        _, pages = divided(name, asked(keys=keys, num_seg=num_seg))
+        scope = Scope(request=asked(keys=keys, num_seg=num_seg), arch=arch())
+        pages = Segments.of(spec, 1).pages.integer(scope)
         assert pages % (spec.tile_pages * spec.key_groups) == 0 and pages > 0
 
 

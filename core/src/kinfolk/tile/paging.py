@@ -88,12 +88,16 @@ class PageTable:
         """Return the page id for a tile, 0 past the last slot; not yet known to be equal on all lanes."""
         return memory.view_load(self.view, tile if self.parts is None else self.parts.slot(tile))
 
+    def has(self, identifier: Value) -> Value:
+        """Whether a page id lies inside the cache; each lane may ask for its own."""
+        return arithmetic.icmp(identifier, self.num_pages, predicate="ult")
+
     def resolve(self, identifier: Value, tile: Value) -> Page:
         """Return the page, or the part of it, that a tile lies in; an id outside the cache gives one without rows."""
         page = lanes.uniform(identifier)
         left = self.length - tile * self.page_size
         zero = constant(0, I32)
-        inside = arithmetic.icmp(page, self.num_pages, predicate="ult")
+        inside = self.has(page)
         rows = arithmetic.smin(arithmetic.smax(left, zero), constant(self.page_size, I32))
         valid = lanes.uniform(arithmetic.select(inside, rows, zero))
         known = arithmetic.select(inside, page, zero)
@@ -106,12 +110,12 @@ class PageTable:
         not all be the sequence's.
         """
         page = lanes.uniform(identifier)
-        inside = arithmetic.icmp(page, self.num_pages, predicate="ult")
+        inside = self.has(page)
         return arithmetic.select(inside, constant(self.page_size, I32), constant(0, I32))
 
     def row(self, identifier: Value, key: Value) -> Row:
         """Return the row that a key is, of pages of one row or parts of such; each lane may ask for its own."""
-        inside = arithmetic.icmp(identifier, self.num_pages, predicate="ult")
+        inside = self.has(identifier)
         known = arithmetic.select(inside, identifier, constant(0, I32))
         number = convert.sext(known, to=I64) if self.parts is None else self.parts.number(known, key)
         return Row(number, inside & (key < self.length))

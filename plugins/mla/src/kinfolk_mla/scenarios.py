@@ -142,7 +142,7 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
     within a page, as many as fill the rings of tiles, as many segments as a wave has lanes, and more; rows of several
     queries that are more than a workgroup's and leave waves without any, or one row; a workgroup whose last row ends a
     token, or begins one; queries that see all keys; one head; pages of one tile and of several; a cache of 8 bits in
-    pages smaller than a tile and, of wide kernels, in each of their requests.
+    pages smaller than a tile, of one key and of two, and, of wide kernels, in each of their requests.
     """
     from kinfolk_mla.request import MODEL, MlaRequest
 
@@ -201,6 +201,7 @@ def mutation_requests(arch: Arch) -> tuple[MlaRequest, ...]:
         request("mla.decode", 16, 80, 2, num_seg=2, max_seqlen_q=6, page_size=32),
         request("mla.decode", 17, 80, 2, num_seg=2, max_seqlen_q=6),
         request("mla.decode", 21, 80, 2, num_seg=2, page_size=2, max_seqlen_q=6, kv_dtype=narrow, k_scale=0.25),
+        request("mla.decode", 21, 80, 2, num_seg=2, page_size=1, max_seqlen_q=6, kv_dtype=narrow, k_scale=0.25),
         request("mla.decode", 16, 80, 2, max_seqlen_q=6, causal=False),
         request("mla.decode", 128, 80, 3),
         request("mla.decode", 16, 80, 1, num_seg=64),
@@ -411,12 +412,14 @@ def _one_sign(rows: Rows) -> None:
 def misnamed(table: Array, slots: Sequence[int], num_pages: int) -> None:
     """Spoil a few slots and the last of even sequences, one of them far from the others, and all slots of every fourth
     from the second: odd slots of the ones and even ones of the others with the id after the last page's, which is the
-    nearest that is wrong, wherever in a sequence it is looked up; the others with ids far out.
+    nearest that is wrong, wherever in a sequence it is looked up; the others with ids far out. Of 48 slots and more one
+    is the first of its 16.
     """
     far = (-1, 2**31 - 1, -(2**31))
     for sequence, count in enumerate(slots):
         if sequence % 2 == 0:
-            spoiled = sorted({slot for slot in (1, 3, count // 2 | 1, count - 1) if 0 <= slot < count})
+            alone = (32,) if count >= 48 else ()
+            spoiled = sorted({slot for slot in (1, 3, count // 2 | 1, *alone, count - 1) if 0 <= slot < count})
         else:
             spoiled = list(range(count)) if sequence % 4 == 1 else []
         for slot in spoiled:

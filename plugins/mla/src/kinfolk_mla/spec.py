@@ -106,11 +106,11 @@ class MlaSpec(Spec):
         query. A sequence whose queries are rows outside [0, total_q) has none. Of one with more than `max_seqlen_q`
         queries or `max_seqlen_k` keys only so many are seen. With `heads_inverse` = ceil(2^21 / num_heads) attention is
         causal: the last query sees all keys, each one before it a key less; with 0 all see all. With `num_segments`
-        above 1, segment z of the grid has `segment_pages` pages of each sequence from page z * segment_pages on, and
-        what it comes to goes to `part_out` [segments, tokens, heads, latent] and `part_ml` [segments, tokens, heads,
-        2], the maximum of raw scores and the sum of weights under it, elements of the cache taken as they are, instead
-        of `out` and `lse`; a segment without keys writes the latter alone. A page of the cache is 2^`page_shift` pages
-        as the kernel counts them; without that parameter, it is one.
+        above 1, segment z of the grid has `segment_pages` pages of each sequence from page z * segment_pages on, which
+        make whole tiles, and what it comes to goes to `part_out` [segments, tokens, heads, latent] and `part_ml`
+        [segments, tokens, heads, 2], the maximum of raw scores and the sum of weights under it, elements of the cache
+        taken as they are, instead of `out` and `lse`; a segment without keys writes the latter alone. A page of the
+        cache is 2^`page_shift` pages as the kernel counts them; without that parameter, it is one.
         """
         data, cache = PointerType(SCALARS[self.dtype]), PointerType(SCALARS[self.kv_dtype])
         ids, floats = PointerType(I32), PointerType(F32)

@@ -58,7 +58,7 @@ class GatheredTile:
         return (self.pages.length + (self._keys - 1)) // self._keys
 
     def partial(self, rows: Value) -> Value:
-        """Return whether the watched key is not there."""
+        """Return whether the watched key's page is none: whether the segment has the key, rows say by what they see."""
         return arithmetic.xor(rows, constant(1, I1))
 
     def _watched(self, tile: Value) -> Value:
@@ -72,11 +72,10 @@ class GatheredTile:
         return [self.pages.lookup(self._carried(tile)), self.pages.lookup(self._watched(tile))]
 
     def resolve(self, identifiers: Sequence[Value], tile: Value) -> Coming:
-        """Return the tile, of which the watched key is there or not."""
+        """Return the tile, of which the watched key's page is one or none; past the segment's last key it is page 0."""
         carried, watched = identifiers
-        exists = self.pages.row(watched, self._watched(tile)).exists
         row = self.pages.row(carried, self._carried(tile))
-        return Coming(exists, lambda: self._load(row))
+        return Coming(self.pages.has(watched), lambda: self._load(row))
 
     def masked(self, scores: Sequence[Value], places: Places, seen: Value, tile: Value, rows: Value) -> list[Value]:
         """Return scores of keys at `places` of a tile with -inf where there is none, or the query row sees none: it
