@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.needs("mla", "gfx942", "gfx950")
+pytestmark = pytest.mark.needs("mla", "attention_fwd", "gfx942", "gfx950")
 
 ROOT = Path(__file__).resolve().parent.parent
-NUMBERS = {"mla": {1, 2, 3, 4, 6, 7, 9, 10, 11, 13, 14, 16, 17, 18, 19, 20}}
-TO_COME: dict[str, set[int]] = {"mla": set()}
+NUMBERS = {
+    "attention_fwd": {22, 24, 26, 27, 28, 31, 32, 34, 35, 36, 38, 39, 40, 42},
+    "mla": {1, 2, 3, 4, 6, 7, 9, 10, 11, 13, 14, 16, 17, 18, 19, 20},
+}
+TO_COME: dict[str, set[int]] = {family: set() for family in NUMBERS}
 ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \| (held|to come) \| (.+?) \|$", re.MULTILINE)
 TEST = re.compile(r"`([\w/]+\.py(?:::\w+)+)`")
 

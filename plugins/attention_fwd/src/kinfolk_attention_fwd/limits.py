@@ -7,10 +7,12 @@ from typing import Final
 import attrs
 
 from kinfolk.budget import budget_limits
-from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, maximum, ne, not_
+from kinfolk.expr import Expr, all_of, any_of, ceil_div, const, eq, fact, field, maximum, ne, not_, select
 from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
+from kinfolk.roles import role_fact
+from kinfolk.tile.attention.limits import schedule_limits
 from kinfolk.tile.attention.rows import PART
 from kinfolk_attention_fwd.kinds import DTYPES, WIDTHS
 from kinfolk_attention_fwd.spec import AttentionSpec
@@ -28,9 +30,11 @@ class Limits:
 
     code: str
 
-    def limit(self, kind: str, name: str, condition: Expr, because: str, remedy: str, code: str = "") -> Limit:
-        """Return a limit of a field of the request."""
-        return Limit(f"{self.code}.{code or name}", kind, name, condition, because=because, remedy=remedy)
+    def limit(
+        self, kind: str, name: str, condition: Expr, because: str, remedy: str, code: str = "", takes: str = ""
+    ) -> Limit:
+        """Return a limit of a field of the request; `takes` says in words what it takes, where that reads better."""
+        return Limit(f"{self.code}.{code or name}", kind, name, condition, because=because, remedy=remedy, takes=takes)
 
     def what_is_computed(self, *, of_heads: bool = False) -> tuple[Limit, ...]:
         """Return what a request must meet in widths, types and features, with sinks and slopes if `of_heads`."""
@@ -86,7 +90,12 @@ class Limits:
                 f"Pad heads to one of these; of more than {of_keys[-1]} columns none are served.",
             ),
             self.limit(
-                "not_implemented", "head_size_v", _fits(), because, f"Pass widths of keys and values of {_PAIRS}."
+                "not_implemented",
+                "head_size_v",
+                _fits(),
+                because,
+                f"Pass widths of keys and values of {_PAIRS}.",
+                takes=f"in pairs with head_size: {_PAIRS}",
             ),
         )
 
@@ -126,8 +135,9 @@ class Limits:
             ),
         )
 
-    def of_specs(self) -> tuple[Limit, ...]:
-        """Return what a spec must meet on an arch."""
+    def of_specs(self, *, wave_bytes: int = 0) -> tuple[Limit, ...]:
+        """Return what a spec must meet on an arch, if a wave has `wave_bytes` of workgroup memory beside the tiles."""
+        taken = _workgroup_bytes() + field("waves") * wave_bytes
         return (
             Limit(
                 f"{self.code}.spec.head_size",
@@ -136,6 +146,7 @@ class Limits:
                 _fits(),
                 because="layouts and registers are proved for some widths alone",
                 remedy=f"Evolve the spec to {_PAIRS}.",
+                takes=f"in pairs with head_size_v: {_PAIRS}",
             ),
             self.of_spec_types("values are transposed and weights are rounded as pairs of 16 bits"),
             self.of_atoms(AttentionSpec.atom, DEPTHS),
@@ -144,10 +155,12 @@ class Limits:
                 f"{self.code}.spec.workgroup_memory",
                 "cannot",
                 "key_slots",
-                _workgroup_bytes() * AttentionSpec.workgroups_per_cu <= fact("lds_bytes"),
+                taken * AttentionSpec.workgroups_per_cu <= fact("lds_bytes"),
                 because="workgroups share the workgroup memory of a compute unit",
-                remedy="Choose fewer.",
+                remedy="Choose fewer, or tiles of fewer keys.",
+                takes="as many as the tiles of all workgroups of a compute unit have room for in its lds_bytes",
             ),
+            *schedule_limits(self.code, field("head_size"), field("head_size_v")),
         )
 
     def of_spec_types(self, because: str) -> Limit:
@@ -208,7 +221,25 @@ def _kept(name: str) -> Expr:
 def _workgroup_bytes() -> Expr:
     """Return the workgroup memory of a spec in bytes: the rings of keys and of values, as rows or as columns."""
     keys = (_kept("head_size") + _PADDING) * field("tile_keys") * field("key_slots")
-    values = maximum(
-        _kept("head_size_v") * (field("tile_keys") + _PADDING), (_kept("head_size_v") + _PADDING) * field("tile_keys")
-    )
+    rows = (_kept("head_size_v") + _PADDING) * field("tile_keys")
+    columns = maximum(_power_of_two(_kept("head_size_v")), _threads_share()) * (field("tile_keys") + _PADDING)
+    values = select(fact(role_fact("transpose_read_16")), rows, columns)
     return (keys + values * AttentionSpec.value_slots) * ELEMENT_BYTES
+
+
+def _power_of_two(columns: Expr) -> Expr:
+    """Return the least power of two of `PART` columns or more that some of a width there is fit in."""
+    size = max(value for _, value in WIDTHS)
+    found: Expr = const(size)
+    while size > PART:
+        size //= 2
+        found = select(columns <= size, size, found)
+    return found
+
+
+def _threads_share() -> Expr:
+    """Return the columns of which every thread has a part, squares of as many elements as an operand has, of a tile."""
+    size, lanes = AttentionSpec.atom, AttentionSpec.lanes
+    shallow, deep = (size * depth // lanes for depth in DEPTHS)
+    deepest = fact(atom_fact(m=size, n=size, k=DEPTHS[-1], a=DTYPES[0]))
+    return field("waves") * lanes * select(deepest, deep**2, shallow**2) // field("tile_keys")

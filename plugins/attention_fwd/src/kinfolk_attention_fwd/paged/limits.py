@@ -16,6 +16,8 @@ SMALL_PAGES: Final = (1, 2, 4, 8)
 """Pages smaller than what a wave stages at once, whose rows are found one by one."""
 PAGE_SIZES: Final = (*SMALL_PAGES, 16, 32, 64, 128)
 MAX_I32: Final = 2**31 - 1
+WAVE_BYTES: Final = 4
+"""A word in which a wave says how many pages it missed."""
 CAPABILITY: Final = (
     LIMITS.limit(
         "cannot",
@@ -57,7 +59,7 @@ CAPABILITY: Final = (
 """What a request must meet."""
 _ROWS: Final = field("waves") * AttentionPagedSpec.part
 SPEC_LIMITS: Final = (
-    *LIMITS.of_specs(),
+    *LIMITS.of_specs(wave_bytes=WAVE_BYTES),
     Limit(
         f"{CODE}.spec.tile_keys",
         "cannot",
@@ -71,7 +73,7 @@ SPEC_LIMITS: Final = (
 )
 """What a spec must meet on an arch."""
 GATHERED_LIMITS: Final = (
-    *LIMITS.of_specs(),
+    *LIMITS.of_specs(wave_bytes=WAVE_BYTES),
     Limit(
         f"{CODE}.spec.tile_keys",
         "cannot",

@@ -10,6 +10,7 @@ from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, ne, no
 from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
+from kinfolk.tile.attention.limits import schedule_limits
 from kinfolk_mla.cache import plain_spec, widened_cache, widened_spec
 from kinfolk_mla.decode.limits import (
     ATOM_TYPES,
@@ -197,6 +198,7 @@ _ATTEND: Final = (
         + field("head_width") * (field("tile_keys") + _PADDING) * MlaPrefillSpec.value_slots,
         MlaPrefillSpec.workgroups_per_cu,
     ),
+    *schedule_limits("mla.prefill", field("head_width") + field("rope_width"), field("head_width")),
 )
 
 SPEC_LIMITS: Final[Mapping[type[MlaProjectedSpec], tuple[Limit, ...]]] = {

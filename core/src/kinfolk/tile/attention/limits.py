@@ -1,0 +1,87 @@
+"""What a `Schedule` may ask of a round over tiles, as limits of the specs that have its fields."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kinfolk.expr import Expr, ceil_div, eq, field, minimum, select
+from kinfolk.refusal import Limit
+
+ATOM: Final = 32
+LANES: Final = 64
+READ: Final = 8
+"""An atom has as many rows as columns, a wave so many lanes for them, and a read so many elements a lane."""
+_DEPTH: Final = LANES * READ // ATOM
+"""How many columns of keys, or rows of values, a read has of an atom's rows."""
+_TILES: Final = field("tile_keys") // ATOM
+
+
+def schedule_limits(code: str, key_columns: Expr, value_columns: Expr) -> tuple[Limit, ...]:
+    """Return what the fields of a schedule may be beside each other, for codes that begin with `code`."""
+
+    def limit(name: str, condition: Expr, because: str, remedy: str, takes: str, **suggested: Expr) -> Limit:
+        named = f"{code}.spec.{name}"
+        return Limit(
+            named, "cannot", name, condition, because=because, remedy=remedy, suggestions=suggested, takes=takes
+        )
+
+    reads = ceil_div(key_columns, _DEPTH) * _TILES
+    units, ahead, late = reads // field("reads_together"), field("value_read_ahead"), _most_late()
+    value_units = ceil_div(value_columns, ATOM) * field("tile_keys") // _DEPTH
+    # With one slot of keys waves meet once more, so that values are read on both sides of the other barrier.
+    left = minimum(value_units - 1, select(eq(field("key_slots"), 1), value_units - 1, ahead))
+    return (
+        limit(
+            "reads_together",
+            eq(units * field("reads_together"), reads),
+            "units of the first product share its reads evenly",
+            "Choose a divisor of {reads}.",
+            "divisors of a tile's reads of keys",
+            reads=reads,
+        ),
+        limit(
+            "key_read_ahead",
+            field("key_read_ahead") <= units,
+            "units of the first product read a tile of keys once",
+            "Read at most {most} units ahead.",
+            "as many units as the first product of a tile has",
+            most=units,
+        ),
+        limit(
+            "value_read_ahead",
+            ahead <= value_units,
+            "units of the second product read a tile of values once",
+            "Read at most {most} units ahead.",
+            "as many units as the second product of a tile has",
+            most=value_units,
+        ),
+        limit(
+            "units_after_barrier",
+            field("units_after_barrier") <= left,
+            "past the barrier a tile's slot is written again, and its last values are read so far ahead",
+            "Leave at most {most} units when the waves meet, or read values further ahead.",
+            "fewer than the second product has, and with several key_slots at most value_read_ahead",
+            most=left,
+        ),
+        limit(
+            "weights_after",
+            field("weights_after") <= late,
+            "a weight is formed before the first operation that multiplies it",
+            "Form at most {most} pairs of weights during the second product, or choose larger tiles.",
+            "as many as tile_keys leaves beside the weights of the first values",
+            most=late,
+        ),
+    )
+
+
+def _most_late() -> Expr:
+    """Return how many pairs of a lane's weights may be formed during the second product, spread over all but the last
+    of its steps.
+
+    A lane forms `formed` weights a tile, one a job, and a step needs `READ` of them. Those of the first step are early.
+    The late ones come at an even rate, so that the step before the last is the first to lack one: it has all where
+    those that are early exceed the first step's by more than half of the steps behind it.
+    """
+    formed = field("tile_keys") * ATOM // LANES
+    behind = formed // READ - 1
+    return (formed - READ - (behind // 2 + 1)) // 2
