@@ -53,6 +53,7 @@ SHAPES = [
 
 def test_there_is_a_scenario_of_each_name():
     assert [each.name for each in decode_scenarios(request())] == NAMES
+    assert [each.name for each in decode_scenarios(request(num_seg=2))] == [*NAMES, "last_segment"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -126,6 +127,16 @@ def test_spikes_lift_half_of_each_wave_past_the_threshold_on_live_accumulators()
     lifted = (after - before) / np.log(2) > 8
     assert lifted[::2].mean() > 0.5 and not lifted[1::2].any()
     assert ((scores[::2, 69] - scores[::2, :69].max(axis=1)) / np.log(2) > 8).all()
+
+
+def test_the_last_segment_takes_half_the_rows_past_what_f32_has_powers_for():
+    found = scenario("last_segment", num_seg=7)
+    inputs = found.inputs()
+    pages = inputs["block_table"][0, :19]
+    keys = np.concatenate([inputs[name][pages].astype(float) for name in ("c_kv", "k_rope")], 2)
+    scores = found.request.scale / np.log(2) * inputs["qa"][0].astype(float) @ keys.reshape(304, 576)[:300].T
+    lifted = scores[:, 299] - scores[:, :299].max(axis=1) > 128
+    assert lifted[::2].all() and not lifted[1::2].any()
 
 
 def climbed(inputs, scale):

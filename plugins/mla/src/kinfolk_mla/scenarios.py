@@ -97,7 +97,15 @@ def decode_scenarios(request: MlaRequest) -> tuple[Scenario, ...]:
         _scenario(request, "one_sign", "values of one sign a column, weights of many sizes", ragged, _one_sign),
         _scenario(request, "bad_pages", "page ids of -1, num_pages and more in slots in use", NAMED, spoil=misnamed),
         *_several_queries(request),
+        *_several_segments(request, ragged),
     )
+
+
+def _several_segments(request: MlaRequest, lengths: Sequence[int]) -> Iterator[Scenario]:
+    """Yield the scenario that tells which segment has the largest maximum; none where several are not asked for."""
+    if request.num_seg > 1:
+        about = "the last key takes all weight in half the heads, past what f32 has powers for"
+        yield _scenario(request, "last_segment", about, lengths, _ending)
 
 
 def _several_queries(request: MlaRequest) -> Iterator[Scenario]:
@@ -322,6 +330,14 @@ def _spiked(rows: Rows) -> None:
         keys[:, rows.marker] = 0.0
         for position, lift in ((len(keys) // 2, 14.0), (len(keys) - 1, 45.0)):
             keys[position : position + 1, rows.marker] = min(lift / (4.0 * rows.scale), 2.0**60)
+
+
+def _ending(rows: Rows) -> None:
+    """Lift the scores of even heads by 145 at the last key, in natural-log units, as far as the cache's type goes."""
+    _marked(rows, STEEP)
+    for keys in rows.keys:
+        keys[:, rows.marker] = 0.0
+        keys[-1:, rows.marker] = min(145.0 / (STEEP * rows.scale), 2.0**60)
 
 
 def _steep(request: MlaRequest) -> MlaRequest:

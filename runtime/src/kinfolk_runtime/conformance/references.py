@@ -18,6 +18,7 @@ from kinfolk.testing.subject import Subject
 from kinfolk.testing.watching import call_watched
 from kinfolk_runtime.conformance.small import most_bytes
 from kinfolk_runtime.memory import needed_bytes
+from kinfolk_runtime.products import one_thread
 from kinfolk_runtime.verify import Fitting
 
 KERNELS: Final = ("kinfolk_runtime.simulator", "kinfolk_runtime.executor", "kinfolk.ir.builder")
@@ -52,7 +53,12 @@ def judge_references(subject: Subject, requests: Iterable[Request], found: Findi
 def expected_of(subject: Subject, scenario: Scenario) -> Mapping[str, Any]:
     """Return what the reference gives for a scenario of a small request, computed once for all checks."""
     name = f"reference {scenario.name} {scenario.request.to_json()}"
-    return subject.once(name, lambda: subject.sharing.reference(scenario.request, scenario.inputs()))
+    return subject.once(name, lambda: _computed(subject, scenario.request, scenario.inputs()))
+
+
+def _computed(subject: Subject, request: Request, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    with one_thread():
+        return subject.sharing.reference(request, inputs)
 
 
 def _expected(subject: Subject, scenario: Scenario, watch: bool) -> tuple[Mapping[str, Any], str]:
@@ -68,7 +74,7 @@ def _expected(subject: Subject, scenario: Scenario, watch: bool) -> tuple[Mappin
     if not watch:
         return expected_of(subject, scenario), ""
     inputs = scenario.inputs()
-    return call_watched(lambda: subject.sharing.reference(scenario.request, inputs), seen), ran
+    return call_watched(lambda: _computed(subject, scenario.request, inputs), seen), ran
 
 
 def _refused(plan: Plan, expected: Mapping[str, Any]) -> Mapping[str, bool]:

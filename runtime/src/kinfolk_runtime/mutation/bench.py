@@ -18,6 +18,7 @@ from kinfolk_runtime.binder import bind
 from kinfolk_runtime.compilation import compile as compile_plan
 from kinfolk_runtime.mutation.outcome import Kill
 from kinfolk_runtime.mutation.work import Tariff, Work
+from kinfolk_runtime.products import one_thread
 from kinfolk_runtime.simulator.engine import Simulator
 from kinfolk_runtime.simulator.entries import Entries
 from kinfolk_runtime.simulator.fault import KernelFault
@@ -62,7 +63,8 @@ def _expected(
     if key not in _references:
         if len(_references) == _MOST_REFERENCES:
             del _references[next(iter(_references))]
-        _references[key] = composition.reference(request, inputs)
+        with one_thread():
+            _references[key] = composition.reference(request, inputs)
     return _references[key]
 
 
