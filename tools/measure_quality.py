@@ -27,18 +27,17 @@ from kinfolk.plugins.composition import Composition, compose
 from kinfolk.plugins.loading import usable
 from kinfolk.spec import Spec
 from kinfolk_runtime.artifact import lower_spec
-from kinfolk_runtime.goldens.check import section_name
-from kinfolk_runtime.goldens.place import Place
 from kinfolk_runtime.goldens.present import llvm_digest
 from kinfolk_runtime.inspection import InspectedKernel, inspect_spec
 from kinfolk_runtime.profile import profile
 from kinfolk_runtime.toolchains.host import toolchain_for
 
 COMMAND = "python tools/measure_quality.py"
-SCHEMA = "kinfolk.quality/1"
+SCHEMA = "kinfolk.quality/2"
 CLOCKS = ("clocks_per_token_64h", "clocks_per_token_64h_all", "clocks_per_token_64h_real")
 FIGURES = (*CLOCKS, "matrix_share", "matrix_share_hot")
-"""What is taken from `kinfolk inspect --json`."""
+REGISTERS = ("vgpr", "agpr", "waves_per_simd")
+"""What is taken from `kinfolk inspect --json`: these from what it has as `figures`."""
 
 
 def folder_of(composition: Composition) -> Traversable:
@@ -61,7 +60,7 @@ def newest() -> str:
 def figures(found: InspectedKernel) -> dict[str, Any]:
     """Return what is kept of an inspected kernel."""
     whole = found.to_dict()
-    return {name: whole[name] for name in FIGURES}
+    return {**{name: whole[name] for name in FIGURES}, **{name: whole["figures"][name] for name in REGISTERS}}
 
 
 def code_of(composition: Composition, spec: Spec) -> str:
@@ -99,7 +98,11 @@ def measured(composition: Composition, anew: bool = False) -> dict[str, Any]:
     """Return the figures of every kernel of a family on an arch; those of unchanged code are kept, unless `anew`."""
     flavor, build = newest(), toolchain_for(newest()).build
     before = document(composition, composition.arch.name)
-    same = before is not None and not anew and (before["flavor"], before["build"]) == (flavor, build)
+    same = (
+        before is not None
+        and not anew
+        and all(before[name] == now for name, now in (("schema", SCHEMA), ("flavor", flavor), ("build", build)))
+    )
     known = {(row["spec"], row["llvm"]): row for row in before["kernels"]} if same else {}
     specs = launched(composition)
     codes = {spec: code_of(composition, spec) for spec in specs}
@@ -161,18 +164,12 @@ COLUMNS = (
 
 
 def page(composition: Composition) -> Iterator[Sequence[object]]:
-    """Yield the rows of `COLUMNS`: a family's kernels on an arch as measured, with their registers as blessed, then
-    what others have.
-    """
+    """Yield the rows of `COLUMNS`: a family's kernels on an arch as measured, then what others have."""
     found = document(composition, composition.arch.name)
     if found is None:
         return
-    blessed = Place.of(composition).document("figures", composition.arch.name)
-    section = section_name(found["flavor"], found["build"])
-    resources_of = {row.spec: row.values for row in blessed.sections[section].rows} if blessed else {}
     floors = (document(composition, "floors") or {}).get(composition.arch.name, [])
     for row in found["kernels"]:
-        taken = resources_of.get(row["spec"], {})
         kept = [
             f"{floor['figure']} {'at least' if 'at_least' in floor else 'at most'} "
             f"{floor.get('at_least', floor.get('at_most'))}"
@@ -184,7 +181,7 @@ def page(composition: Composition) -> Iterator[Sequence[object]]:
             *(_shown(row[name]) for name in CLOCKS),
             *(_shown(row[name] or None) for name in ("matrix_share", "matrix_share_hot")),
             "" if row["bank_conflicts"] is None else f"{row['bank_conflicts']:.1%}",
-            *(taken.get(name, "") for name in ("vgpr", "agpr", "waves_per_simd")),
+            *(row[name] for name in REGISTERS),
             "<br>".join(kept),
             "this build",
         )
@@ -197,9 +194,7 @@ def page(composition: Composition) -> Iterator[Sequence[object]]:
             _shown(row["matrix_share"]),
             _shown(row.get("matrix_share_hot")),
             "",
-            row["vgpr"],
-            row["agpr"],
-            row["waves_per_simd"],
+            *(row[name] for name in REGISTERS),
             "",
             row["source"],
         )
