@@ -19,7 +19,7 @@ from kinfolk.ir.types import I1, I32, I64
 from kinfolk.ir.value import Value
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.tile import paging
-from kinfolk_attention_fwd import queries
+from kinfolk_attention_fwd import attention, bending, queries
 from kinfolk_attention_fwd.paged import feed, sequence, table
 from kinfolk_attention_fwd.paged.spec import AttentionPagedSpec
 from kinfolk_attention_fwd.request import AttentionFwdRequest
@@ -65,15 +65,31 @@ def passes(composition: Composition, artifact: Artifact, names: tuple[str, ...] 
 @pytest.mark.parametrize(
     ("arch", "changes"),
     [
-        ("gfx942", {"num_heads": 4}),
+        ("gfx942", {"num_heads": 4, "sinks": True}),
         ("gfx950", {**F16, "causal": False, "page_size": 32, "num_heads": 2}),
         ("gfx942", {**F16, "window_left": 70, "head_size": 64, "head_size_v": 64, "num_heads": 2, "page_size": 128}),
-        ("gfx950", {"window_left": 63, "softcap": 20.0, "num_heads": 2, "page_size": 64}),
+        ("gfx950", {"window_left": 63, "softcap": 20.0, "alibi": True, "num_heads": 2, "page_size": 64}),
     ],
     ids=str,
 )
 def test_every_scenario_passes(arch: str, changes: dict[str, Any]) -> None:
     passes(*served(arch, **changes))
+
+
+@pytest.mark.parametrize(
+    ("arch", "changes"),
+    [
+        ("gfx942", {"alibi": True, "page_size": 32, "num_heads": 2}),
+        ("gfx950", {**F16, "alibi": True, "sinks": True, "window_left": 70, "num_heads": 7, "num_kv_heads": 1}),
+        ("gfx950", {"alibi": True, "sinks": True, "page_size": 8, "num_heads": 2}),
+        ("gfx942", {"alibi": True, "softcap": 20.0, "window_left": 63, "page_size": 2, "num_heads": 2}),
+    ],
+    ids=str,
+)
+def test_slopes_and_sinks_are_served(arch: str, changes: dict[str, Any]) -> None:
+    given = served(arch, num_pages=640 // changes.get("page_size", 16), **changes)
+    of_sinks = ("high_sinks", "low_sinks") if "sinks" in changes else ()
+    passes(*given, ("whole", "ragged", "chunk", "bad_pages", "steep", "steepest", "address_bad_ids", *of_sinks))
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
@@ -145,8 +161,6 @@ def test_a_batch_of_prompts_chunks_and_last_tokens_is_attention() -> None:
         ({"page_size": 1, "num_pages": 2**28 + 1}, "num_pages.gathered"),
         ({"page_size": 8, "max_seqlen_k": 2**27 + 1}, "max_seqlen_k.gathered"),
         ({"head_size": 112}, "head_size"),
-        ({"sinks": True}, "sinks"),
-        ({"alibi": True}, "alibi"),
         ({"kv_dtype": "f16"}, "kv_dtype"),
         ({"num_seg": 2}, "num_seg"),
     ],
@@ -245,6 +259,31 @@ def queries_past_the_sequence(patch: Patch) -> None:
     patch.setattr(queries, "bounded", lambda number, most: constant(most, I32))
 
 
+def sinks_left_out(patch: Patch) -> None:
+    patch.setattr(attention, "with_sink", lambda arguments, head, inverse, lse: (inverse, lse))
+
+
+def slope_from_the_first_tile_that_is_walked(patch: Patch) -> None:
+    """Keys are counted from the first tile in a window on, those before all queries from the first there is."""
+    whole = bending.Slope.begin
+
+    def begin(self: bending.Slope, tile: Value, behind: int) -> Value:
+        walked = attrs.evolve(self.queries, origin=None)
+        return whole(attrs.evolve(self, queries=walked), tile, behind)
+
+    patch.setattr(bending.Slope, "begin", begin)
+
+
+def slope_of_the_first_head(patch: Patch) -> None:
+    whole = bending.Slope.of
+
+    def of(spec: Any, scores: Any, rows: queries.Queries) -> bending.Slope | None:
+        found = whole(spec, scores, attrs.evolve(rows, head=rows.head & 0))
+        return None if found is None else attrs.evolve(found, queries=rows)
+
+    patch.setattr(bending.Slope, "of", of)
+
+
 Plant = Callable[[Patch], None]
 FAULTS: list[tuple[Plant, str, set[str]]] = [
     (no_page_mask, "bad_pages", {"tolerance"}),
@@ -258,6 +297,7 @@ FAULTS: list[tuple[Plant, str, set[str]]] = [
     (keys_of_all_queries, "lengths", {"simulation"}),
     (queries_past_the_sequence, "ragged", {"simulation"}),
 ]
+FAULTS_OF_HEADS: list[Plant] = [sinks_left_out, slope_from_the_first_tile_that_is_walked, slope_of_the_first_head]
 
 
 @pytest.fixture(scope="module", name="kernel")
@@ -272,3 +312,11 @@ def test_a_planted_fault_is_seen(
     composition, artifact = kernel
     faulty = with_fault(composition, artifact, AttentionPagedSpec, plant, monkeypatch)
     assert_seen(judged(composition, faulty, scenario), seen)
+
+
+@pytest.mark.parametrize("plant", FAULTS_OF_HEADS, ids=lambda part: part.__name__)
+def test_a_planted_fault_of_sinks_or_slopes_is_seen(plant: Plant, monkeypatch: Patch) -> None:
+    composition, artifact = served("gfx942", alibi=True, sinks=True, window_left=63, num_heads=4)
+    assert judged(composition, artifact, "chunk").status == "pass"
+    faulty = with_fault(composition, artifact, AttentionPagedSpec, plant, monkeypatch)
+    assert_seen(judged(composition, faulty, "chunk"), {"tolerance"})

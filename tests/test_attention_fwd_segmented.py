@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -21,7 +22,7 @@ from kinfolk.spec import Spec
 from kinfolk.tile.layout import Table
 from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.request import AttentionFwdRequest
-from kinfolk_attention_fwd.segmented import division, frame, kernel, merge, tiles, work
+from kinfolk_attention_fwd.segmented import bend, division, frame, kernel, merge, tiles, work
 from kinfolk_attention_fwd.segmented.plan import segment_spec
 from kinfolk_attention_fwd.segmented.reduce import kernel as reduce_kernel
 from kinfolk_attention_fwd.segmented.reduce.spec import AttentionReduceSpec
@@ -57,6 +58,7 @@ REQUEST = AttentionFwdRequest(
 )
 WINDOW = {"window_left": 40, "max_seqlen_q": 9, "total_q": 18}
 F16 = {"dtype": "f16", "kv_dtype": "f16"}
+OF_HEADS = {"sinks": True, "alibi": True}
 Patch = pytest.MonkeyPatch
 
 
@@ -72,9 +74,9 @@ def served(arch: str, flavor: str = "llvm22", **changes: Any) -> tuple[Compositi
 @pytest.mark.parametrize(
     ("arch", "changes"),
     [
-        ("gfx942", {}),
-        ("gfx950", {"page_size": 64, "num_seg": 2, "softcap": 20.0, **WINDOW}),
-        ("gfx942", {"page_size": 128, "num_seg": 7, **F16, **WINDOW, "causal": False}),
+        ("gfx942", OF_HEADS),
+        ("gfx950", {"page_size": 64, "num_seg": 2, "softcap": 20.0, "alibi": True, **WINDOW}),
+        ("gfx942", {"page_size": 128, "num_seg": 7, "sinks": True, **F16, **WINDOW, "causal": False}),
         ("gfx950", {"page_size": 32, "num_seg": 0, "num_heads": 2}),
     ],
     ids=str,
@@ -99,7 +101,10 @@ def test_other_widths_are_served(arch: str, columns: int) -> None:
 @pytest.mark.simulate
 @pytest.mark.parametrize(
     ("arch", "changes"),
-    [("gfx942", {"page_size": 1, "num_pages": 3000}), ("gfx950", {"page_size": 4, "softcap": 20.0, **F16, **WINDOW})],
+    [
+        ("gfx942", {"page_size": 1, "num_pages": 3000, **OF_HEADS}),
+        ("gfx950", {"page_size": 4, "softcap": 20.0, **F16, **WINDOW}),
+    ],
     ids=str,
 )
 def test_pages_of_few_rows_are_served(arch: str, changes: dict[str, Any]) -> None:
@@ -112,7 +117,7 @@ def test_pages_of_few_rows_are_served(arch: str, changes: dict[str, Any]) -> Non
 @pytest.mark.simulate
 @pytest.mark.parametrize(
     ("arch", "changes"),
-    [("gfx942", {}), ("gfx950", {"softcap": 20.0}), ("gfx942", {"page_size": 2, **F16})],
+    [("gfx942", OF_HEADS), ("gfx950", {"softcap": 20.0}), ("gfx942", {"page_size": 2, **F16})],
     ids=str,
 )
 def test_the_machine_code_computes_it_too(arch: str, changes: dict[str, Any]) -> None:
@@ -127,9 +132,11 @@ def test_the_machine_code_computes_it_too(arch: str, changes: dict[str, Any]) ->
 @pytest.mark.parametrize("count", [1, 2, 7, 16, 64])
 @pytest.mark.parametrize("heads", [(2, 2), (8, 2), (32, 1)], ids=str)
 def test_any_number_of_segments_gives_the_same(count: int, heads: tuple[int, int]) -> None:
-    """Of a batch whose sequences leave many of them empty: those write no more than that, and read nothing."""
+    """Of a batch whose sequences leave many of them empty: those write no more than that, and read nothing. Sinks count
+    once, in the kernel that has the last word.
+    """
     changes = {"num_heads": heads[0], "num_kv_heads": heads[1], "num_seg": count, "max_seqlen_k": 2100}
-    composition, artifact = served("gfx942", **changes)
+    composition, artifact = served("gfx942", **changes, sinks=heads == (8, 2))
     report = judged(composition, artifact, "whole")
     assert report.status == "pass", report.findings
 
@@ -202,8 +209,6 @@ def test_segments_are_put_together_after_one_wait(arch: str) -> None:
         ({"page_size": 12}, "page_size"),
         ({"page_size": 1, "num_pages": 2**22}, "small_pages"),
         ({"page_size": 256}, "page_size"),
-        ({"sinks": True}, "sinks"),
-        ({"alibi": True}, "alibi"),
         ({"kv_dtype": "f16"}, "kv_dtype"),
         ({"num_seg": 2**12 + 1}, "num_seg"),
         ({"num_pages": 2**27 + 1}, "num_pages"),
@@ -364,6 +369,35 @@ def segments_under_their_own_maxima(patch: Patch) -> None:
     )
 
 
+def sinks_left_out_of_segments(patch: Patch) -> None:
+    patch.setattr(reduce_kernel, "with_sink", lambda arguments, head, inverse, lse: (inverse, lse))
+
+
+def sinks_left_out_of_the_only_segment(patch: Patch) -> None:
+    patch.setattr(merge, "with_sink", lambda arguments, head, inverse, lse: (inverse, lse))
+
+
+def slope_of_the_first_row(patch: Patch) -> None:
+    whole = bend.Row.of
+    patch.setattr(bend, "Row", SimpleNamespace(of=lambda work, column: whole(work, column & 0)))
+
+
+def slope_from_the_last_query(patch: Patch) -> None:
+    """Places are counted from the last query, so that LSE is another."""
+    whole = bend.Bend.of
+
+    def of(work_: work.Work, laid: frame.Frame, first_tile: Value) -> bend.Bend:
+        found = whole(work_, laid, first_tile)
+        return attrs.evolve(found, place=found.place - work_.sequence.queries)
+
+    patch.setattr(bend.Bend, "of", of)
+
+
+def slope_of_a_lanes_first_key(patch: Patch) -> None:
+    whole = bend.Bend._score
+    patch.setattr(bend.Bend, "_score", lambda self, product, place, begin: whole(self, product, 0, begin))
+
+
 Plant = Callable[[Patch], None]
 FAULTS: list[tuple[Plant, str, type[Spec], set[str]]] = [
     (no_mask, "lengths", AttentionSegmentSpec, {"tolerance"}),
@@ -386,6 +420,13 @@ FAULTS: list[tuple[Plant, str, type[Spec], set[str]]] = [
     (weights_of_other_segments, "segments", AttentionReduceSpec, {"tolerance"}),
     (segments_under_their_own_maxima, "climb", AttentionReduceSpec, {"tolerance"}),
 ]
+FAULTS_OF_HEADS: list[tuple[Plant, int, type[Spec]]] = [
+    (sinks_left_out_of_segments, 2, AttentionReduceSpec),
+    (sinks_left_out_of_the_only_segment, 1, AttentionSegmentSpec),
+    (slope_of_the_first_row, 2, AttentionSegmentSpec),
+    (slope_from_the_last_query, 2, AttentionSegmentSpec),
+    (slope_of_a_lanes_first_key, 2, AttentionSegmentSpec),
+]
 
 
 @pytest.mark.simulate
@@ -397,3 +438,15 @@ def test_a_planted_fault_is_seen(
     composition, artifact = served("gfx942", page_size=32, num_seg=2, **windowed)
     assert judged(composition, artifact, name).status == "pass"
     assert_seen(judged(composition, with_fault(composition, artifact, kind, plant, monkeypatch), name), wanted)
+
+
+@pytest.mark.simulate
+@pytest.mark.parametrize(("plant", "count", "kind"), FAULTS_OF_HEADS, ids=lambda each: getattr(each, "__name__", None))
+def test_a_planted_fault_of_sinks_or_slopes_is_seen(
+    plant: Plant, count: int, kind: type[Spec], monkeypatch: Patch
+) -> None:
+    composition, artifact = served("gfx942", page_size=32, num_seg=count, **OF_HEADS)
+    assert judged(composition, artifact, "whole").status == "pass"
+    assert_seen(
+        judged(composition, with_fault(composition, artifact, kind, plant, monkeypatch), "whole"), {"tolerance"}
+    )

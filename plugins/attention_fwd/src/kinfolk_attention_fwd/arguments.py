@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kinfolk.expr import Expr, ceil_div, field, floor_div, select
 from kinfolk.plan import Argument, FloatField
 from kinfolk_attention_fwd.kinds import window_argument
 
 if TYPE_CHECKING:
+    from kinfolk_attention_fwd.request import AttentionFwdRequest
     from kinfolk_attention_fwd.spec import AttentionSpec
+
+
+WITH_SINKS: Final = select(field("sinks"), 1, 0)
+NUM_SLOPES: Final = select(field("alibi"), field("num_heads"), 0)
+
+
+def bound_of_heads(request: AttentionFwdRequest) -> dict[str, str]:
+    """Return what is bound in place of sinks that are not asked for: of it nothing is read as such."""
+    return {} if request.sinks else {"sink": "q"}
 
 
 def query_blocks(spec: AttentionSpec) -> Expr:
@@ -20,11 +29,10 @@ def query_blocks(spec: AttentionSpec) -> Expr:
 
 
 def arguments_of(
-    spec: AttentionSpec, numbers: Mapping[str, Expr], bound: Mapping[str, str] = MappingProxyType({})
+    spec: AttentionSpec, numbers: Mapping[str, Expr], request: AttentionFwdRequest
 ) -> tuple[Argument, ...]:
-    """Return the arguments: bindings, of the same names or as `bound` says, fields of the request, `numbers`, and those
-    of heads.
-    """
+    """Return the arguments: bindings and fields of the request, of the same names, `numbers`, and those of heads."""
+    bound = bound_of_heads(request)
     integers = {
         **numbers,
         "num_heads": field("num_heads"),
@@ -32,6 +40,8 @@ def arguments_of(
         "heads_per_kv": floor_div(field("num_heads"), field("num_kv_heads")),
         "causal": select(field("causal"), 1, 0),
         "window_left": window_argument(spec.most_rows),
+        "sinks": WITH_SINKS,
+        "num_slopes": NUM_SLOPES,
         "query_blocks": query_blocks(spec),
     }
 

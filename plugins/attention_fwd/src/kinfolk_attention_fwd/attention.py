@@ -47,10 +47,11 @@ class Arguments:
     heads_per_kv: Value
     causal: Value
     query_blocks: Value
+    sink: Value
+    sinks: Value
     softcap: Value | None = None
     alibi_slopes: Value | None = None
-    sink: Value | None = None
-    sinks: Value | None = None
+    num_slopes: Value | None = None
     window_left: Value | None = None
 
 
@@ -114,7 +115,7 @@ class Attention:
         whole_begin = None if before is None else (before + (spec.tile_keys - 1)) // spec.tile_keys
         whole = self.feed.whole(queries.seen_by_all() // spec.tile_keys)
         last = rounds.walked(whole, count, whole_begin)
-        inverse, lse = with_sink(queries, *self.softmax.finish(last.row))
+        inverse, lse = with_sink(queries.arguments, queries.head, *self.softmax.finish(last.row))
         # Of a row without keys the inverse is the largest finite number already.
         unit = arithmetic.fmin(inverse * queries.arguments.v_scale, constant(-LOWEST, F32))
         queries.store(self.values, last.output, unit, lse)

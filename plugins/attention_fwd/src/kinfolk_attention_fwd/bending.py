@@ -47,12 +47,11 @@ class Slope:
 
     @classmethod
     def of(cls, spec: AttentionSpec, scores: TileScores, queries: Queries) -> Slope | None:
-        """Load that of the head; None where heads have none."""
-        slopes = queries.arguments.alibi_slopes
-        if slopes is None:
+        """Load that of the head, 0 where none is asked for; None where the kernel adds none."""
+        slopes, count = queries.arguments.alibi_slopes, queries.arguments.num_slopes
+        if slopes is None or count is None:
             return None
-        slope = memory.view_load(memory.bound(slopes, queries.arguments.num_heads), queries.head)
-        return cls(spec, slope, scores, queries)
+        return cls(spec, memory.view_load(memory.bound(slopes, count), queries.head), scores, queries)
 
     def begin(self, tile: Value, behind: int) -> Value:
         """Return what is added to a lane's first score of the tile so many behind one."""

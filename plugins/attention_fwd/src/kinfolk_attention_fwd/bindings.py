@@ -30,8 +30,9 @@ def dense_bindings(request: AttentionFwdRequest) -> tuple[Binding, ...]:
     )
 
 
-def paged_bindings(request: AttentionFwdRequest) -> tuple[Binding, ...]:
+def paged_bindings(request: AttentionFwdRequest, *, sloped: bool) -> tuple[Binding, ...]:
     """Return the tensors of keys and values in pages, and of queries one sequence after the other; LSE likewise.
+    `sloped`: the kernel takes slopes, of which there is a workspace of none where none are asked for.
 
     Keys are counted by `seqused_k`, a length a sequence, as servers keep them beside their page tables: offsets would
     be sums that each step makes anew and no kernel needs.
@@ -59,6 +60,7 @@ def paged_bindings(request: AttentionFwdRequest) -> tuple[Binding, ...]:
             4,
         ),
         *_of_heads(request),
+        *([_NO_SLOPES] if sloped and not request.alibi else []),
         Binding(
             name="status",
             role="status",
@@ -89,6 +91,17 @@ def _of_heads(request: AttentionFwdRequest) -> tuple[Binding, ...]:
     slopes = _given("alibi_slopes", "f32", (_HEADS,), "by how much a later key scores more, a head", 4)
     sinks = _given("sink", request.dtype, (_HEADS,), "a logit a head that adds no value", 2)
     return ((slopes,) if request.alibi else ()) + ((sinks,) if request.sinks else ())
+
+
+_NO_SLOPES: Final = Binding(
+    name="alibi_slopes",
+    role="workspace",
+    dtype="f32",
+    shape=(Axis(0),),
+    alignment=4,
+    access="readwrite",
+    means="no slopes",
+)
 
 
 def _results(

@@ -33,8 +33,13 @@ class Rows:
 
     def tensors_of_heads(self) -> dict[str, Array]:
         """Return the tensors that have an element a head, in their types."""
-        types = {"sink": numpy_dtype(self.request.dtype)}
-        return {name: each.astype(types.get(name, np.float32)) for name, each in self.of_heads.items()}
+        return tensors_of_heads(self.request, self.of_heads)
+
+
+def tensors_of_heads(request: AttentionFwdRequest, of_heads: Mapping[str, Singles]) -> dict[str, Array]:
+    """Return the tensors that have an element a head, in their types."""
+    types = {"sink": numpy_dtype(request.dtype)}
+    return {name: each.astype(types.get(name, np.float32)) for name, each in of_heads.items()}
 
 
 Change = Callable[[Rows], None]

@@ -29,24 +29,26 @@ class Kind:
     head_size_v: int
     dtype: str
     capped: bool = False
+    sloped: bool = False
     windowed: bool = False
 
     @classmethod
     def of(cls, request: AttentionFwdRequest) -> Kind:
         """Return that of a request."""
-        capped = request.softcap > 0.0
+        capped, sloped = request.softcap > 0.0, request.alibi
         return cls(
             head_size=request.head_size,
             head_size_v=request.head_size_v,
             dtype=request.dtype,
             capped=capped,
-            windowed=capped or request.window_left >= 0,
+            sloped=sloped,
+            windowed=capped or sloped or request.window_left >= 0,
         )
 
     @property
     def bent(self) -> bool:
         """Whether scores are more than products."""
-        return self.capped
+        return self.capped or self.sloped
 
 
 def kinds() -> Iterator[Kind]:
@@ -57,33 +59,8 @@ def kinds() -> Iterator[Kind]:
             yield plain
             yield attrs.evolve(plain, windowed=True)
             yield attrs.evolve(plain, windowed=True, capped=True)
-
-
-@attrs.frozen(kw_only=True)
-class SlopedKind(Kind):
-    """That of kernels that can also add slopes."""
-
-    sloped: bool = False
-
-    @classmethod
-    def of(cls, request: AttentionFwdRequest) -> SlopedKind:
-        """Return that of a request."""
-        kind, sloped = Kind.of(request), request.alibi
-        return cls(**attrs.asdict(attrs.evolve(kind, windowed=kind.windowed or sloped)), sloped=sloped)
-
-    @property
-    def bent(self) -> bool:
-        """Whether scores are more than products."""
-        return self.capped or self.sloped
-
-
-def sloped_kinds() -> Iterator[SlopedKind]:
-    """Yield every kind that a request can have of kernels that can also add slopes."""
-    for kind in kinds():
-        yield SlopedKind(**attrs.asdict(kind))
-        if kind.capped:
-            for capped in (False, True):
-                yield SlopedKind(**attrs.asdict(attrs.evolve(kind, capped=capped)), sloped=True)
+            yield attrs.evolve(plain, windowed=True, sloped=True)
+            yield attrs.evolve(plain, windowed=True, capped=True, sloped=True)
 
 
 def window_argument(most: int) -> Expr:

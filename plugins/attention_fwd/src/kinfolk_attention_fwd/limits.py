@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 
 from kinfolk.budget import budget_limits
-from kinfolk.expr import Expr, all_of, any_of, ceil_div, const, eq, fact, field, maximum, ne, not_, select
+from kinfolk.expr import Expr, all_of, any_of, ceil_div, const, eq, fact, field, maximum, ne, select
 from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
@@ -36,12 +36,11 @@ class Limits:
         """Return a limit of a field of the request; `takes` says in words what it takes, where that reads better."""
         return Limit(f"{self.code}.{code or name}", kind, name, condition, because=because, remedy=remedy, takes=takes)
 
-    def what_is_computed(self, *, of_heads: bool = False) -> tuple[Limit, ...]:
-        """Return what a request must meet in widths, types and features, with sinks and slopes if `of_heads`."""
+    def what_is_computed(self) -> tuple[Limit, ...]:
+        """Return what a request must meet in widths, types and features."""
         return (
             *self._widths(),
             *self.types(),
-            *(() if of_heads else self.nothing_of_heads()),
             self.limit(
                 "not_implemented",
                 "num_seg",
@@ -68,14 +67,6 @@ class Limits:
                 "keys and values are multiplied as they are",
                 "Convert keys and values to the type of the queries, multiplied by k_scale and v_scale.",
             ),
-        )
-
-    def nothing_of_heads(self) -> tuple[Limit, Limit]:
-        """Return that a request has neither sinks nor slopes."""
-        sinks, alibi = not_(field("sinks")), not_(field("alibi"))
-        return (
-            self.limit("not_implemented", "sinks", sinks, "no logit is added at the end", "Pass sinks=False."),
-            self.limit("not_implemented", "alibi", alibi, "nothing is added to scores", "Pass alibi=False."),
         )
 
     def _widths(self) -> tuple[Limit, Limit]:

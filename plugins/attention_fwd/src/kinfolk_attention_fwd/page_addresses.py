@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from kinfolk.check import Scenario, SparseArray, numpy_dtype
 from kinfolk.page_addresses import GIB, SEQUENCES, AddressCase, CacheShape, address_cases
+from kinfolk_attention_fwd.drawn import drawn_of_heads, tensors_of_heads
 
 if TYPE_CHECKING:
     from kinfolk_attention_fwd.request import AttentionFwdRequest
@@ -84,4 +85,5 @@ def _drawn(
         },
         "cu_seqlens_q": np.cumsum([0, *queries]).astype(np.int32),
         "seqused_k": np.array(lengths, np.int32),
+        **tensors_of_heads(request, drawn_of_heads(request, generator)),
     }

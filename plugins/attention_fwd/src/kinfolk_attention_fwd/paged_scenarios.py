@@ -22,8 +22,12 @@ from kinfolk_attention_fwd.drawn import (
     constant,
     drawn_of_heads,
     extreme,
+    high_sinks,
+    low_sinks,
     nothing,
     one_sign,
+    steep,
+    steepest,
 )
 from kinfolk_attention_fwd.page_addresses import address_scenarios
 from kinfolk_attention_fwd.scenarios import LONG, QUERIES, few_heads
@@ -80,6 +84,14 @@ def _scenarios(request: AttentionFwdRequest) -> Iterator[Scenario]:
     yield _scenario(few, "bad_pages", about, ((QUERIES, LONG), (17, 80), (1, 200), (1, 60)), spoil=_misnamed)
     about = "offsets of queries that name rows past the last, lengths below 0 and above the most"
     yield _scenario(few, "strange_numbers", about, ((20, 30), (2, 40), (1, 33), (2, 10)), spoil=_strange, stray=True)
+    if request.alibi:
+        yield _scenario(few, "steep", "scores climb from key to key, or fall", ((QUERIES, LONG), (1, 200)), steep)
+        yield _scenario(few, "steepest", "slopes of 1e33 of both signs", SHORT, steepest)
+    if request.sinks:
+        about = "next to all weight is the sinks', or all"
+        yield _scenario(few, "high_sinks", about, ((QUERIES, LONG), (1, 200)), high_sinks)
+        about = "sinks of no weight, or -inf; some rows have no key"
+        yield _scenario(few, "low_sinks", about, ((60, 40), (2, 0)), low_sinks)
     if request.window_left >= 0:
         yield from _windows(few)
     yield from address_scenarios(few)

@@ -16,9 +16,9 @@ from kinfolk_attention_fwd.request import FLOAT_TYPES
 @attrs.frozen(kw_only=True)
 class AttentionSpec(Spec):
     """A workgroup has `block` queries of one head and sequence, a wave `atom` of them, and walks its keys in tiles of
-    `tile_keys`: of `head_size` columns, their values of `head_size_v`, all of `dtype`. `capped`: scores are.
-    `windowed`: of the keys before its own a query sees the last ones alone. `waves` share a tile; the other fields are
-    `kinfolk.tile.attention.schedule.Schedule`.
+    `tile_keys`: of `head_size` columns, their values of `head_size_v`, all of `dtype`. `capped`: scores are. `sloped`:
+    something is added to them, the more the later a key. `windowed`: of the keys before its own a query sees the last
+    ones alone. `waves` share a tile; the other fields are `kinfolk.tile.attention.schedule.Schedule`.
 
     The `lanes` of a wave read and write `vector_bytes` each at once; a staged row is followed by `row_padding_bytes`
     unused ones. Heads, sequences, queries and keys are counted at launch.
@@ -40,6 +40,7 @@ class AttentionSpec(Spec):
     head_size_v: int = attrs.field(validator=ExactInt(minimum=32, step=16))
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
     capped: bool = attrs.field(validator=ExactBool())
+    sloped: bool = attrs.field(validator=ExactBool())
     windowed: bool = attrs.field(validator=ExactBool())
     waves: int = attrs.field(validator=ExactInt(minimum=least_waves, maximum=most_waves, step=4))
     tile_keys: int = attrs.field(validator=ExactInt(minimum=32, maximum=128, step=32))
@@ -69,7 +70,7 @@ class AttentionSpec(Spec):
     def named(self, kind: str) -> str:
         """Return a symbol that says widths, type and features of a kernel of a kind."""
         width = str(self.head_size) if self.head_size == self.head_size_v else f"{self.head_size}x{self.head_size_v}"
-        features = "".join(f"_{name}" for name in ("capped", "sloped", "windowed") if getattr(self, name, False))
+        features = "".join(f"_{name}" for name in ("capped", "sloped", "windowed") if getattr(self, name))
         return f"attention_{kind}_{width}_{self.dtype}{features}_{self.digest()[:8]}"
 
     def data_parameter(self, name: str, alignment: int = 16) -> Parameter:
@@ -77,24 +78,19 @@ class AttentionSpec(Spec):
         return Parameter(name=name, type=PointerType(SCALARS[self.dtype]), alignment=alignment)
 
     def result_parameters(self) -> tuple[Parameter, ...]:
-        """Return the parameters of what is written, and of the numbers that scores are scaled by and bent by."""
+        """Return the parameters of what is written, of what each head has, and of the numbers that scores are scaled by
+        and bent by: a logit in `sink`, read where `sinks` is 1, and a slope, read of `num_slopes` heads, all or none.
+        """
         return (
             Parameter(name="out", type=PointerType(SCALARS[self.dtype]), access="write", alignment=16),
             Parameter(name="lse", type=PointerType(F32), access="write", alignment=4),
-            *self.feature_parameters(),
+            self.data_parameter("sink", alignment=2),
+            *([Parameter(name="alibi_slopes", type=PointerType(F32), alignment=4)] if self.sloped else []),
             Parameter(name="scale", type=F32),
             Parameter(name="k_scale", type=F32),
             Parameter(name="v_scale", type=F32),
             *([Parameter(name="softcap", type=F32)] if self.capped else []),
         )
-
-    def feature_parameters(self) -> tuple[Parameter, ...]:
-        """Return the parameters of tensors for what the kernels of a class can do beyond all others'."""
-        return ()
-
-    def feature_numbers(self) -> tuple[Parameter, ...]:
-        """Return the numbers that say which of it is asked for."""
-        return ()
 
     def head_parameters(self) -> tuple[Parameter, ...]:
         """Return the parameters of heads, `heads_per_kv` query heads having the keys of one, and of what is seen.
@@ -108,6 +104,7 @@ class AttentionSpec(Spec):
             Parameter(name="heads_per_kv", type=I32, minimum=1, maximum=self.most_heads),
             Parameter(name="causal", type=I32, minimum=0, maximum=1),
             *([Parameter(name="window_left", type=I32, minimum=0, maximum=self.most_rows)] if self.windowed else []),
-            *self.feature_numbers(),
+            Parameter(name="sinks", type=I32, minimum=0, maximum=1),
+            *([Parameter(name="num_slopes", type=I32, minimum=0, maximum=self.most_heads)] if self.sloped else []),
             Parameter(name="query_blocks", type=I32, minimum=0, maximum=self.most_rows // self.block),
         )

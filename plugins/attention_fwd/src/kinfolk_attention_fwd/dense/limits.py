@@ -20,7 +20,7 @@ CAPABILITY: Final = (
         "keys and values are whole rows, one sequence after the other",
         "Put the rows of pages together, and ask for the dense layout.",
     ),
-    *LIMITS.what_is_computed(of_heads=True),
+    *LIMITS.what_is_computed(),
     *LIMITS.how_much(),
 )
 """What a request must meet."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from kinfolk.candidate import Candidate
-from kinfolk.expr import field, select
+from kinfolk.expr import field
 from kinfolk.plan import Launch, Plan
 from kinfolk_attention_fwd.arguments import arguments_of, query_blocks
 from kinfolk_attention_fwd.bindings import dense_bindings, outputs
 from kinfolk_attention_fwd.dense.limits import CAPABILITY, CODE
 from kinfolk_attention_fwd.dense.spec import AttentionDenseSpec
-from kinfolk_attention_fwd.kinds import SlopedKind, sloped_kinds
+from kinfolk_attention_fwd.kinds import Kind, kinds
 from kinfolk_attention_fwd.schedule import schedule_for, space_of
 
 if TYPE_CHECKING:
@@ -23,26 +23,20 @@ if TYPE_CHECKING:
     from kinfolk_attention_fwd.request import AttentionFwdRequest
 
 
-def dense_spec(arch: Arch, kind: SlopedKind) -> AttentionDenseSpec:
+def dense_spec(arch: Arch, kind: Kind) -> AttentionDenseSpec:
     """Return the spec of a kind, in the arch's default schedule."""
     return AttentionDenseSpec(**attrs.asdict(kind), **attrs.asdict(schedule_for(arch, kind)))
 
 
 def dense_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
     """Yield every spec that a plan can name."""
-    return (dense_spec(arch, kind) for kind in sloped_kinds())
+    return (dense_spec(arch, kind) for kind in kinds())
 
 
 def dense_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup for a head, a block of queries and a sequence."""
-    spec = dense_spec(arch, SlopedKind.of(request))
-    numbers = {
-        "seqlen_q": field("max_seqlen_q"),
-        "seqlen_k": field("max_seqlen_k"),
-        "sinks": select(field("sinks"), 1, 0),
-    }
-    # Without sinks nothing is read as such.
-    bound = {} if request.sinks else {"sink": "q"}
+    spec = dense_spec(arch, Kind.of(request))
+    numbers = {"seqlen_q": field("max_seqlen_q"), "seqlen_k": field("max_seqlen_k")}
     return Plan(
         request=request,
         launches=(
@@ -50,7 +44,7 @@ def dense_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
                 spec=spec,
                 grid=(field("num_heads"), query_blocks(spec), field("num_seqs")),
                 block=spec.waves * arch.wave_size,
-                arguments=arguments_of(spec, numbers, bound),
+                arguments=arguments_of(spec, numbers, request),
             ),
         ),
         bindings=dense_bindings(request),

@@ -31,17 +31,17 @@ def paged_spec(arch: Arch, kind: Kind) -> AttentionPagedSpec:
 
 def gathered_spec(arch: Arch, kind: Kind) -> AttentionGatheredSpec:
     """Return the spec of a kind over small pages: one that has a window, as long as any sequence where none is asked
-    for.
+    for, and where scores are capped also slopes, of none.
     """
-    windowed = attrs.evolve(kind, windowed=True)
-    return AttentionGatheredSpec(**attrs.asdict(windowed), **attrs.asdict(schedule_of_rows(arch, windowed)))
+    widest = attrs.evolve(kind, windowed=True, sloped=kind.sloped or kind.capped)
+    return AttentionGatheredSpec(**attrs.asdict(widest), **attrs.asdict(schedule_of_rows(arch, widest)))
 
 
 def paged_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
     """Yield every spec that a plan can name."""
     for kind in kinds():
         yield paged_spec(arch, kind)
-        if kind.windowed:
+        if kind.windowed and kind.sloped >= kind.capped:
             yield gathered_spec(arch, kind)
 
 
@@ -72,10 +72,10 @@ def paged_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
                 spec=spec,
                 grid=(field("num_heads"), query_blocks(spec), field("num_seqs")),
                 block=spec.waves * arch.wave_size,
-                arguments=arguments_of(spec, numbers),
+                arguments=arguments_of(spec, numbers, request),
             ),
         ),
-        bindings=paged_bindings(request),
+        bindings=paged_bindings(request, sloped=spec.sloped),
         outputs=outputs(request),
         contents=PAGED_CONTENTS,
     )

@@ -10,7 +10,7 @@ from kinfolk_attention_fwd.request import AttentionFwdRequest
 
 def mutation_requests() -> tuple[AttentionFwdRequest, ...]:
     """Return them: more queries than a workgroup has in pages of two parts; few that see all keys, of which scores are
-    capped, in pages of one; a window in pages of more than a tile.
+    capped, in pages of one; a window in pages of more than a tile, with slopes and sinks.
     """
     plain = AttentionFwdRequest(
         layout="paged",
@@ -35,5 +35,15 @@ def mutation_requests() -> tuple[AttentionFwdRequest, ...]:
     return (
         plain,
         attrs.evolve(few, causal=False, softcap=20.0, page_size=16, num_pages=44),
-        attrs.evolve(plain, window_left=70, head_size=64, head_size_v=64, scale=64**-0.5, page_size=128, num_pages=8),
+        attrs.evolve(
+            plain,
+            window_left=70,
+            alibi=True,
+            sinks=True,
+            head_size=64,
+            head_size_v=64,
+            scale=64**-0.5,
+            page_size=128,
+            num_pages=8,
+        ),
     )

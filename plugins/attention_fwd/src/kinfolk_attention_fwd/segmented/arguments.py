@@ -20,6 +20,8 @@ class Arguments:
     status: Value
     out: Value
     lse: Value
+    sink: Value
+    alibi_slopes: Value
     part_out: Value
     part_ml: Value
     scale: Value
@@ -37,4 +39,6 @@ class Arguments:
     causal: Value
     num_segments: Value
     window_left: Value
+    sinks: Value
+    num_slopes: Value
     softcap: Value | None = None

@@ -14,7 +14,7 @@ import attrs
 
 from kinfolk.ir import build_kernel
 from kinfolk.ir.builder import constant
-from kinfolk.ir.ops import arithmetic, control, lanes, memory, vector
+from kinfolk.ir.ops import arithmetic, control, lanes, memory
 from kinfolk.ir.types import F32, I32, VectorType
 from kinfolk.ir.value import Kernel, Value
 from kinfolk.tile.fused_softmax import FusedRow, FusedSoftmax
@@ -26,9 +26,10 @@ from kinfolk.tile.softmax import LOWEST, scale_accumulators
 from kinfolk.tile.state import branch, flattened, rebuilt
 from kinfolk.tile.transpose import transpose_16_bit
 from kinfolk.tile.workgroup_tile import WorkgroupTile
-from kinfolk_attention_fwd.bending import Cap, unit_scale
+from kinfolk_attention_fwd.bending import unit_scale
 from kinfolk_attention_fwd.scores import mask_before
 from kinfolk_attention_fwd.segmented.arguments import Arguments
+from kinfolk_attention_fwd.segmented.bend import Bend
 from kinfolk_attention_fwd.segmented.frame import Frame
 from kinfolk_attention_fwd.segmented.merge import PAIR, Merge, store_pair
 from kinfolk_attention_fwd.segmented.rows import Row, kept, load_queries
@@ -71,6 +72,14 @@ class Flight:
 
 
 @attrs.frozen(eq=False)
+class Sought:
+    """What a lane has of rows of queries: one's elements as operands B, and what makes scores of another's products."""
+
+    query: list[Value]
+    bend: Bend
+
+
+@attrs.frozen(eq=False)
 class Round:
     """At the start of a tile's part: the ring, `words` of the tile that is asked for next, the page `identifiers` of
     tiles that nothing is written of yet, and the row with its output.
@@ -90,7 +99,6 @@ class Segment:
     work: Work
     frame: Frame
     softmax: FusedSoftmax
-    bend: Cap | None
     tiles: Tiles
     keys: WorkgroupTile
     key_store: tuple[Value, ...]
@@ -126,12 +134,10 @@ class Segment:
             stores.append(own + lane_index(key * pitch + frame.part * stretch.width))
         rows_read = per_lane(frame.score.shape.a.rows, "the key of an A element")
         lane_row = Row.of(work, lane_index(frame.column))
-        scale, cap = arguments.scale * arguments.k_scale, arguments.softcap
         return cls(
             work=work,
             frame=frame,
-            softmax=FusedSoftmax.of(scale if cap is None else unit_scale(), frame.masks),
-            bend=None if cap is None else Cap.of(scale, cap),
+            softmax=FusedSoftmax.of(unit_scale(), frame.masks),
             tiles=kind.of(work, frame, words),
             keys=keys,
             key_store=tuple(stores),
@@ -157,24 +163,24 @@ class Segment:
         """Walk the segment's tiles, put together what the waves have."""
         spec, tiles = self.work.spec, self.tiles
         zero, ahead = constant(0, I32), constant(tiles.covered, I32)
-        query = load_queries(self.work, self.frame)
+        query, bend = load_queries(self.work, self.frame), Bend.of(self.work, self.frame, tiles.number(zero))
         first, following = tiles.lookup(zero), tiles.lookup(ahead)
         tiles.describe(first, zero)
-        query = kept(query)
+        sought = Sought(kept(query), bend.kept())
         control.schedule_fence()
-        start = self._started(query, following)
+        start = self._started(following)
         end = control.for_range(
             0,
             tiles.count,
             spec.ring,
             flattened(start),
-            lambda tile, now: flattened(self._rounds(tile, rebuilt(start, now), query)),
+            lambda tile, now: flattened(self._rounds(tile, rebuilt(start, now), sought)),
         )
         last = rebuilt(start, end)
         Merge(self.work, self.frame, self.softmax, self.pairs, self.keys.buffer).store(last.row, last.output)
         return ()
 
-    def _started(self, query: Many[Value], following: list[Value]) -> Round:
+    def _started(self, following: list[Value]) -> Round:
         """Ask for the tiles of a ring, in the order in which rounds do."""
         spec, tiles = self.work.spec, self.tiles
         words = [tiles.read(constant(tile, I32)) for tile in range(spec.ring + 1)]
@@ -191,13 +197,13 @@ class Segment:
         output = [constant(0.0, VectorType(F32, products))] * count
         return Round(ring, words[-1], following, self.softmax.start(), output)
 
-    def _rounds(self, first: Value, now: Round, query: Many[Value]) -> Round:
+    def _rounds(self, first: Value, now: Round, sought: Sought) -> Round:
         """Build as many tiles' parts as the ring is long."""
         for number in range(self.work.spec.ring):
-            now = self._tile(first, number, now, query)
+            now = self._tile(first, number, now, sought)
         return now
 
-    def _tile(self, first: Value, number: int, now: Round, query: Many[Value]) -> Round:
+    def _tile(self, first: Value, number: int, now: Round, sought: Sought) -> Round:
         """Take tile `first` + `number` out of its registers, and ask for the one that comes there next."""
         spec, arguments, flight = self.work.spec, self.work.arguments, now.ring[number]
         tile = first + number if number else first
@@ -208,7 +214,7 @@ class Segment:
         control.schedule_fence()
         identifiers = self._refilled(first, now.identifiers) if number + 1 == spec.ring else now.identifiers
         words = self.tiles.read(tile + (spec.ring + 1))
-        scores = self._scores(query)
+        scores = self._scores(tile, sought)
         control.schedule_fence()
         scores, row, output = self._raised(tile, flight.sight, scores, now.row, now.output)
         row, weights = self.softmax.weights(row, scores)
@@ -241,18 +247,16 @@ class Segment:
             for load in range(4):
                 self.keys.store(index, next(loads), stretch.width, row=load, column=stretch.first)
 
-    def _scores(self, query: Many[Value]) -> list[Value]:
-        """Return this lane's raw scores of the tile whose keys are written."""
+    def _scores(self, tile: Value, sought: Sought) -> list[Value]:
+        """Return this lane's scores of a tile, whose keys are written."""
         atom, contraction = self.frame.score, self.frame.contraction
         total = constant(0.0, VectorType(F32, atom.shape.c.slots))
         columns = [number * self.frame.read_step for number in range(contraction.reads)]
         read = [self.keys.load(self.key_load, contraction.width, column=column) for column in columns]
-        for keys, queries in zip(read, query, strict=True):
+        for keys, queries in zip(read, sought.query, strict=True):
             for a, b in zip(contraction.split(keys), contraction.split(queries), strict=True):
                 total = atom(a, b, total)
-        if self.bend is not None:
-            total = vector.pack(*map(self.bend, self.frame.elements([total])))
-        return self.frame.elements([total])
+        return sought.bend(self.frame.elements([total]), tile)
 
     def _raised(
         self, tile: Value, sight: list[Value], scores: list[Value], row: FusedRow, output: list[Value]

@@ -74,7 +74,6 @@ CAPABILITY: Final = (
         code="small_pages",
     ),
     *LIMITS.types(),
-    *LIMITS.nothing_of_heads(),
     LIMITS.limit(
         "cannot",
         "num_heads",

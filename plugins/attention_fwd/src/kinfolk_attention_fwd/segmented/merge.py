@@ -15,9 +15,11 @@ from kinfolk.tile.fused_softmax import FusedRow, FusedSoftmax
 from kinfolk.tile.lane_index import lane_again, lane_index
 from kinfolk.tile.narrow import narrow
 from kinfolk.tile.softmax import LOWEST
+from kinfolk_attention_fwd.segmented.arguments import Arguments
 from kinfolk_attention_fwd.segmented.frame import Frame
 from kinfolk_attention_fwd.segmented.rows import Row
 from kinfolk_attention_fwd.segmented.work import Work
+from kinfolk_attention_fwd.sinks import with_sink
 
 PAIR = 2
 PIECE = VectorType(F32, 4)
@@ -50,7 +52,7 @@ class Merge:
         place = Row.of(self.work, lane_index(self.frame.column, lane_again()))
 
         def whole() -> tuple[()]:
-            inverse, lse = attrs.evolve(self.softmax, masks=()).finish(merged)
+            inverse, lse = with_sink(self._arguments, place.head, *attrs.evolve(self.softmax, masks=()).finish(merged))
             unit = arithmetic.fmin(inverse * self.work.arguments.v_scale, constant(-LOWEST, F32))
             self._store_out(place, [part * _splat(unit) for part in parts])
             self._of_first_lanes(lambda: memory.store(memory.offset(self._arguments.lse, place.place_in_lse()), lse))
@@ -68,7 +70,7 @@ class Merge:
         control.if_else(place.exists, both)
 
     @property
-    def _arguments(self):
+    def _arguments(self) -> Arguments:
         return self.work.arguments
 
     def _weighed(self, row: FusedRow) -> tuple[FusedRow, Value]:

@@ -11,6 +11,7 @@ from kinfolk.candidate import Candidate, Note
 from kinfolk.expr import Expr, const, eq, field, minimum, not_, select, stride
 from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk_attention_fwd import preference
+from kinfolk_attention_fwd.arguments import NUM_SLOPES, WITH_SINKS, bound_of_heads
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
 from kinfolk_attention_fwd.kinds import DTYPES
 from kinfolk_attention_fwd.segmented.limits import (
@@ -107,7 +108,10 @@ def segmented_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
         "causal": select(field("causal"), 1, 0),
         "window_left": select(field("window_left") < 0, spec.most_rows, window),
         "num_segments": segments.count,
+        "sinks": WITH_SINKS,
+        "num_slopes": NUM_SLOPES,
     }
+    bound = bound_of_heads(request)
     return Plan(
         request=request,
         launches=(
@@ -115,17 +119,17 @@ def segmented_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
                 spec=spec,
                 grid=(GROUPS * field("num_kv_heads"), field("num_seqs"), segments.count),
                 block=spec.waves * arch.wave_size,
-                arguments=_arguments(spec.parameters(), numbers),
+                arguments=_arguments(spec.parameters(), numbers, bound),
             ),
             Launch(
                 spec=last,
                 grid=(field("max_seqlen_q") * field("num_heads"), field("num_seqs"), 1),
                 block=last.waves * arch.wave_size,
-                arguments=_arguments(last.parameters(), numbers, scaled=request.softcap > 0.0),
+                arguments=_arguments(last.parameters(), numbers, bound),
                 condition=segments.are_several,
             ),
         ),
-        bindings=(*paged_bindings(request), *_workspace(segments)),
+        bindings=(*paged_bindings(request, sloped=True), *_workspace(segments)),
         outputs=outputs(request),
         contents=PAGED_CONTENTS,
         remarks=(*segments.remarks(), preference.remark()),
@@ -133,16 +137,15 @@ def segmented_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
 
 
 def _arguments(
-    parameters: tuple[Parameter, ...], numbers: dict[str, Expr], *, scaled: bool = False
+    parameters: tuple[Parameter, ...], numbers: Mapping[str, Expr], bound: Mapping[str, str]
 ) -> tuple[Argument, ...]:
-    """Return the arguments of parameters: bindings and fields of their names, and numbers. `scaled`: scores are."""
+    """Return the arguments of parameters: bindings, of their names or as `bound` says, fields and numbers."""
 
     def argument(parameter: Parameter) -> Argument:
         if parameter.is_pointer:
-            return Argument(parameter.name, "pointer", parameter.name)
+            return Argument(parameter.name, "pointer", bound.get(parameter.name, parameter.name))
         if parameter.kind == "f32":
-            unit = scaled and parameter.name in ("scale", "k_scale")
-            return Argument(parameter.name, "f32", 1.0 if unit else FloatField(parameter.name))
+            return Argument(parameter.name, "f32", FloatField(parameter.name))
         return Argument(parameter.name, "i32", numbers[parameter.name])
 
     return tuple(map(argument, parameters))

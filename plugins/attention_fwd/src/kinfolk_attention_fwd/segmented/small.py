@@ -30,6 +30,8 @@ def mutation_requests() -> tuple[AttentionFwdRequest, ...]:
         num_seg=2,
         candidate=CODE,
     )
-    small = attrs.evolve(plain, window_left=70, head_size=64, head_size_v=64, scale=64**-0.5, page_size=16, num_seg=1)
+    capped = attrs.evolve(plain, causal=False, softcap=20.0, num_heads=6, alibi=True, sinks=True)
+    one = attrs.evolve(plain, window_left=70, sinks=True, page_size=16, num_seg=1)
+    small = attrs.evolve(one, head_size=64, head_size_v=64, scale=64**-0.5)
     rows = attrs.evolve(plain, page_size=2, num_pages=400)
-    return (plain, attrs.evolve(plain, causal=False, softcap=20.0, num_heads=6), small, rows)
+    return (plain, capped, small, rows)

@@ -61,7 +61,8 @@ class AttentionSegmentSpec(Spec):
 
         `q` and `out` [tokens, heads, head], `k` and `v` [pages, page_size, heads of keys, head], a page having
         2^`page_shift` times `unit` rows, `lse` [heads, tokens]. With `causal` 1 the last query sees all keys, each one
-        before it a key less; with 0 all see all. Of the keys before its own a query sees the last `window_left`.
+        before it a key less; with 0 all see all. Of the keys before its own a query sees the last `window_left`. A head
+        has a logit in `sink`, read where `sinks` is 1, and a slope, read of `num_slopes` heads, all or none.
         `part_out` [tokens, heads, segments, head] and `part_ml` [tokens, heads, segments, 2] are all that is written
         where there are several segments.
         """
@@ -76,6 +77,8 @@ class AttentionSegmentSpec(Spec):
             Parameter(name="status", type=integers, access="readwrite", alignment=4),
             Parameter(name="out", type=data, access="write", alignment=16),
             Parameter(name="lse", type=floats, access="write", alignment=4),
+            Parameter(name="sink", type=data, alignment=2),
+            Parameter(name="alibi_slopes", type=floats, alignment=4),
             Parameter(name="part_out", type=floats, access="write", alignment=16),
             Parameter(name="part_ml", type=floats, access="write", alignment=8),
             Parameter(name="scale", type=F32),
@@ -94,4 +97,6 @@ class AttentionSegmentSpec(Spec):
             Parameter(name="causal", type=I32, minimum=0, maximum=1),
             Parameter(name="window_left", type=I32, minimum=0, maximum=self.most_rows),
             Parameter(name="num_segments", type=I32, minimum=1, maximum=self.most_segments),
+            Parameter(name="sinks", type=I32, minimum=0, maximum=1),
+            Parameter(name="num_slopes", type=I32, minimum=0, maximum=self.most_heads),
         )

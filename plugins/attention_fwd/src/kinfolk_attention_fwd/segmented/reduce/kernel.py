@@ -22,9 +22,11 @@ from kinfolk.tile.paging import bounded
 from kinfolk.tile.reduction import across_lanes
 from kinfolk.tile.softmax import LOWEST
 from kinfolk.tile.state import flattened, rebuilt
+from kinfolk_attention_fwd.bending import unit_scale
 from kinfolk_attention_fwd.segmented.division import Division, Sequence, wide
 from kinfolk_attention_fwd.segmented.frame import NOWHERE
 from kinfolk_attention_fwd.segmented.spec import AttentionSegmentSpec
+from kinfolk_attention_fwd.sinks import with_sink
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -61,8 +63,7 @@ class Arguments:
     part_ml: Value
     out: Value
     lse: Value
-    scale: Value
-    k_scale: Value
+    sink: Value
     v_scale: Value
     total_q: Value
     max_seqlen_q: Value
@@ -70,6 +71,7 @@ class Arguments:
     num_heads: Value
     window_left: Value
     num_segments: Value
+    sinks: Value
 
 
 @attrs.frozen(eq=False)
@@ -111,7 +113,7 @@ class Reduce:
         return cls(
             spec=spec,
             arguments=arguments,
-            softmax=FusedSoftmax.of(arguments.scale * arguments.k_scale, tuple(1 << bit for bit in range(6))),
+            softmax=FusedSoftmax.of(unit_scale(), tuple(1 << bit for bit in range(6))),
             sequence=sequence,
             row=row,
             place=wide(sequence.token) * wide(arguments.num_heads) + wide(row),
@@ -179,7 +181,8 @@ class Reduce:
         size, index = spec.lanes * width, lanes.lane_id() * width
         bytes_ = width * F32.bytes
         memory.workgroup_store(self.parts, lanes.wave_id() * size + index, last.columns, alignment=bytes_)
-        inverse, lse = self.softmax.finish(last.row)
+        head = self.row % self.arguments.num_heads
+        inverse, lse = with_sink(self.arguments, head, *self.softmax.finish(last.row))
         unit = arithmetic.fmin(inverse * self.arguments.v_scale, constant(-LOWEST, F32))
         control.barrier()
 

@@ -44,7 +44,8 @@ class AttentionReduceSpec(Spec):
 
         `part_out` [tokens, heads, segments, head] and `part_ml` [tokens, heads, segments, 2] are what segments left:
         sums of weighted values, and the largest score with the sum of the weights under it. Of a segment without tiles
-        nothing is read. `window_left` is as many rows as there can be where there is no window.
+        nothing is read. Where `sinks` is 1 heads have logits in `sink`. `window_left` is as many rows as there can be
+        where there is no window.
         """
         floats, integers = PointerType(F32), PointerType(I32)
         return (
@@ -54,8 +55,7 @@ class AttentionReduceSpec(Spec):
             Parameter(name="part_ml", type=floats, alignment=8),
             Parameter(name="out", type=PointerType(SCALARS[self.dtype]), access="write", alignment=16),
             Parameter(name="lse", type=floats, access="write", alignment=4),
-            Parameter(name="scale", type=F32),
-            Parameter(name="k_scale", type=F32),
+            Parameter(name="sink", type=PointerType(SCALARS[self.dtype]), alignment=2),
             Parameter(name="v_scale", type=F32),
             Parameter(name="total_q", type=I32, minimum=0, maximum=self.most_rows),
             Parameter(name="max_seqlen_q", type=I32, minimum=0, maximum=self.most_rows // self.most_heads),
@@ -63,4 +63,5 @@ class AttentionReduceSpec(Spec):
             Parameter(name="num_heads", type=I32, minimum=1, maximum=self.most_heads),
             Parameter(name="window_left", type=I32, minimum=0, maximum=self.most_rows),
             Parameter(name="num_segments", type=I32, minimum=1, maximum=self.most_segments),
+            Parameter(name="sinks", type=I32, minimum=0, maximum=1),
         )
