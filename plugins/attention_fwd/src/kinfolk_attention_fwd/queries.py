@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,13 +19,15 @@ from kinfolk.tile.paging import bounded
 from kinfolk_attention_fwd.sequence import Sequence, wide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from collections.abc import Sequence as Many
 
     from kinfolk.tile.attention.values import Values
-    from kinfolk.tile.transposed import ColumnOrder
     from kinfolk_attention_fwd.attention import Arguments
     from kinfolk_attention_fwd.spec import AttentionSpec
+
+Column = tuple[int, int, int]
+"""How far it is from a lane's first, and in which accumulator and slot."""
 
 
 @attrs.frozen(eq=False)
@@ -130,9 +133,14 @@ class Queries:
     def store(self, values: Values, output: Many[Value], inverse: Value, lse: Value) -> None:
         """Write the rows of `out` and `lse` of the queries that exist."""
         view, row = self._rows(self.arguments.out, self.spec.head_size_v)
-        first, order = self._columns(values)
+        first, order = values.columns_of_result()
         index = lane_index(self._places) * row + self.head * self.spec.head_size_v + lane_index(first)
-        store_columns(view, index, order, self.frame.element, output, inverse)
+        for offset, everywhere, columns in self._columns(first, order):
+            place = index
+            if not everywhere:
+                exist = lane_index(first) < self.spec.head_size_v - offset
+                place = arithmetic.select(exist, index, row * self.spec.atom)  # past the view: such stores vanish
+            store_columns(view, place, columns, self.frame.element, output, inverse)
 
         def write() -> tuple[()]:
             memory.view_store(self._sums(), lane_index(self._places), lse)
@@ -140,12 +148,18 @@ class Queries:
 
         control.if_else(lanes.lane_id() < self.spec.atom, write)
 
-    def _columns(self, values: Values) -> ColumnOrder:
-        """Return the columns of the result that a value has: of a last fragment that is wider, not all."""
-        first, order = values.columns_of_result()
-        exist = {offset: (first + offset) < self.spec.head_size_v for offset, _, _ in order}
-        assert all((each == each[0]).all() for each in exist.values())
-        return first, tuple(each for each in order if exist[each[0]][0])
+    def _columns(self, first: Table, order: Many[Column]) -> Iterator[tuple[int, bool, Many[Column]]]:
+        """Yield the columns of the result that lanes have, those together that the same lanes have: how far the first
+        is from a lane's own, and whether all have them. Of a last fragment that is wider, lanes have some or none.
+        """
+
+        def lanes_with(column: Column) -> tuple[bool, ...]:
+            return tuple((first + column[0] < self.spec.head_size_v).tolist())
+
+        for exist, found in itertools.groupby(order, key=lanes_with):
+            columns = tuple(found)
+            if any(exist):
+                yield columns[0][0], all(exist), columns
 
     def _rows(self, tensor: Value, width: int) -> tuple[Value, Value]:
         """Return the wave's rows [queries, heads, width] of a tensor, and how many elements a query has."""

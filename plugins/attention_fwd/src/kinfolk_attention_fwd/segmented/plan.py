@@ -44,17 +44,29 @@ class Schedule:
 UNIT: Final = AttentionSegmentSpec.tile_keys
 _SMALL_PAGES: Final = Schedule(ring=2, workgroups_per_cu=2)
 _LONG, _SHORT = Schedule(ring=4, workgroups_per_cu=2), Schedule(ring=2, workgroups_per_cu=3)
-_WIDE: Final = {64: Schedule(ring=4, workgroups_per_cu=3), 192: Schedule(ring=2, workgroups_per_cu=2)}
 _SCHEDULES: Final[tuple[tuple[str | None, Mapping[int, Schedule]], ...]] = (
     (
         "transpose_read_16",
-        _WIDE | dict.fromkeys((80, 96, 128), _LONG) | {256: Schedule(ring=1, workgroups_per_cu=2)},
+        {
+            64: Schedule(ring=4, workgroups_per_cu=3),
+            128: _LONG,
+            192: Schedule(ring=2, workgroups_per_cu=2),
+            256: Schedule(ring=1, workgroups_per_cu=2),
+        },
     ),
-    (None, _WIDE | dict.fromkeys((80, 96, 128), _SHORT) | {256: Schedule(ring=1, workgroups_per_cu=1)}),
+    (
+        None,
+        {
+            64: Schedule(ring=4, workgroups_per_cu=3),
+            128: _SHORT,
+            192: Schedule(ring=2, workgroups_per_cu=2),
+            256: Schedule(ring=1, workgroups_per_cu=1),
+        },
+    ),
 )
-"""By the role that an arch must have an op in, the last holds everywhere, and by the width of heads. As many tiles on
-their way as hide memory's latency at the rate at which a compute unit has its share of the bandwidth, with room to
-spare, and as registers and workgroup memory hold.
+"""By the role that an arch must have an op in, the last holds everywhere, and by the widest heads that it is for. As
+many tiles on their way as hide memory's latency at the rate at which a compute unit has its share of the bandwidth,
+with room to spare, and as registers and workgroup memory hold.
 """
 
 
@@ -63,7 +75,8 @@ def segment_spec(
 ) -> AttentionSegmentSpec:
     """Return the spec for heads of a width and pages of so many rows or more, in the arch's default schedule."""
     schedules = next(known for role, known in _SCHEDULES if role is None or role in arch.roles)
-    schedule = schedules[head_size] if unit == UNIT else _SMALL_PAGES
+    width = min(each for each in schedules if each >= head_size)
+    schedule = schedules[width] if unit == UNIT else _SMALL_PAGES
     return AttentionSegmentSpec(head_size=head_size, dtype=dtype, capped=capped, unit=unit, **attrs.asdict(schedule))
 
 
