@@ -19,6 +19,7 @@ from kinfolk.expr import (
     fact,
     field,
     floor_div,
+    is_zero,
     maximum,
     minimum,
     multiple_of,
@@ -71,6 +72,7 @@ class ToyRequest(Request):
     scale: float = launch_field(
         default=1.0, validator=ExactFloat(minimum=0.0, maximum=1e39, exclusive_minimum=True, exclusive_maximum=True)
     )
+    bias: float = attrs.field(default=0.0, validator=ExactFloat(minimum=-1.0, maximum=1.0))
     tag: str | None = attrs.field(default=None, validator=Optional(ExactStr()))
     candidate: str | None = attrs.field(default=None, validator=Optional(ExactStr()))
 
@@ -150,6 +152,7 @@ NARROW = (
     limit("narrow.heads", "heads", one_of(HEADS, (4, 8, 16))),
     limit("narrow.work", "rows", ROWS * HEADS * COLUMNS - SHIFT <= 2**62 + (2**62 - 1)),
     limit("narrow.tight", "tight", field("tight"), "not_implemented"),
+    limit("narrow.bias", "bias", any_of(is_zero("bias"), not_(is_zero("shift")))),
     limit(
         "narrow.columns",
         "columns",
@@ -247,14 +250,21 @@ class ToyComposition:
 
 
 def write_toy(folder):
-    """Write the document of the toy's bundle; its kernels are places of arguments without code."""
+    """Write the document of the toy's bundle."""
     composition = ToyComposition()
+    write_uncompiled(composition, folder)
+    return composition
+
+
+def write_uncompiled(composition, folder):
+    """Write the document of a family's bundle, all that requests are judged by; its kernels are places of arguments
+    without code.
+    """
     found = cases_of(composition, "llvm22", {})
     specs = {launch.spec.digest(): launch.spec for _, each in found for case in each for launch in case.plan.launches}
     kernels = {digest: _kernel(spec) for digest, spec in specs.items()}
     folder.mkdir(exist_ok=True)
     (folder / FILE).write_bytes(text_of(document_of(composition, "llvm22", {}, found, kernels)))
-    return composition
 
 
 def _kernel(spec):

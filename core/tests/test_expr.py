@@ -28,6 +28,7 @@ from kinfolk.expr import (
     floor_div,
     from_data,
     from_json,
+    is_zero,
     maximum,
     minimum,
     multiple_of,
@@ -38,6 +39,7 @@ from kinfolk.expr import (
     stride,
 )
 from kinfolk.expr.node import MAX_HEIGHT
+from kinfolk.expr.predicate import surely_holds
 
 
 class Fields:
@@ -356,3 +358,24 @@ def test_a_text_that_nests_deeper_is_no_expression(levels):
 
 def test_depth_is_no_part_of_what_an_expression_is():
     assert nested(2) == field("rows") + 1 + 1 and "height" not in nested(2).to_json()
+
+
+@pytest.mark.parametrize(("held", "answer"), [(0.0, True), (-0.0, True), (5e-324, False), (-1.5, False), (0, True)])
+def test_of_a_float_only_whether_it_is_zero_is_asked(held, answer):
+    assert value(is_zero("cap"), cap=held) is answer
+    assert value(not_(is_zero("cap")), cap=held) is not answer
+    assert from_json(is_zero("cap").to_json()) == is_zero("cap") and str(is_zero("cap")) == "is_zero(cap)"
+    assert surely_holds(is_zero("cap"))(Fields(cap=held)) is answer
+
+
+@pytest.mark.parametrize("held", [True, "0", None])
+def test_what_is_no_number_is_not_zero_either(held):
+    with pytest.raises(ExprError, match=r"^field cap is .*, not a number$"):
+        value(is_zero("cap"), cap=held)
+
+
+def test_whether_something_is_zero_is_asked_of_fields():
+    with pytest.raises(ValueError, match="is asked of a field, not of x \\+ y"):
+        from_data(["is_zero", ["add", ["field", "x"], ["field", "y"]]])
+    with pytest.raises(ExprError, match="has no field 'cap'"):
+        value(is_zero("cap"), cup=1)

@@ -19,6 +19,7 @@ from kinfolk.expr import (
     const,
     eq,
     field,
+    is_zero,
     maximum,
     minimum,
     multiple_of,
@@ -66,6 +67,9 @@ EXACT = [
     (field("dtype").eq("bf16"), 3, I64_MIN, I64_MAX),
     (all_of(field("dtype").eq("f16"), X < 5), 3, I64_MIN, I64_MAX),
     (const(12) // X, 5, 5, 6),
+    (is_zero("x"), 0, 0, 0),
+    (is_zero("x"), 3, 1, I64_MAX),
+    (not_(is_zero("x")), -3, I64_MIN, -1),
 ]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kinfolk.candidate import Candidate
 from kinfolk.dispatch.select import judge
-from kinfolk.expr import Scope, all_of, fact, field, multiple_of, one_of
+from kinfolk.expr import Scope, all_of, any_of, eq, fact, field, multiple_of, one_of
 from kinfolk.fields import ExactBool, ExactInt, ExactStr, OneOf, Optional, launch_field
 from kinfolk.flavor import flavor_named
 from kinfolk.ir.types import I32, PointerType
@@ -144,6 +144,18 @@ def test_a_field_without_a_list_of_values_is_refused_with_what_to_do():
     unlimited = Composed(lambda request, arch: planned(request, request.heads, False), capability=())
     with pytest.raises(BundleError, match="no limit of its capability lists the values of heads"):
         unlimited.cases()
+
+
+def test_values_of_a_field_are_listed_beside_those_of_others():
+    pairs = any_of(all_of(eq(HEADS, 16), eq(LENGTH, 1)), all_of(eq(HEADS, 32), one_of(LENGTH, (2, 3))))
+    composed = Composed(
+        lambda request, arch: planned(request, request.heads + request.length, False),
+        capability=(*CAPABILITY, limit("length", pairs)),
+    )
+    assert [case.plan.launches[0].spec.width for case in composed.cases()] == [17, 34, 35]
+    open_ended = any_of(eq(HEADS, 16), LENGTH > 2)
+    with pytest.raises(BundleError, match="lists the values of length"):
+        Composed(composed.one.plan, capability=(*CAPABILITY, limit("length", open_ended))).cases()
 
 
 def test_too_many_cases_are_refused(monkeypatch):

@@ -13,7 +13,7 @@ import attrs
 
 from kinfolk.expr import I64_MAX, I64_MIN, Expr, ExprError, Scope, Value
 from kinfolk.expr.arithmetic import Arithmetic, Binary, CeilDiv, FloorDiv
-from kinfolk.expr.condition import Equality, Logic, Not, OneOf, Ordering, Select
+from kinfolk.expr.condition import Equality, IsZero, Logic, Not, OneOf, Ordering, Select
 from kinfolk.expr.node import Const, Fact, Field
 
 Span = tuple[int, int]
@@ -65,6 +65,9 @@ class _Bounds:
             case Not(term):
                 low, high = self.span(term)
                 return 1 - high, 1 - low
+            case IsZero(Field(name)) if name in self.box:
+                low, high = self.box[name].low, self.box[name].high
+                return low == high == 0, low <= 0 <= high
             case Select(condition, then, otherwise):
                 return self._select(self.span(condition), then, otherwise)
             case _:

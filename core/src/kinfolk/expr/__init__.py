@@ -1,7 +1,8 @@
 """Expressions as data: conditions, grids, sizes and argument values that Python and C++ evaluate and docs print.
 
 Arithmetic is on signed 64-bit integers, and leaving them is an error. `all_of` and `any_of` stop at the first term that
-decides, `select` evaluates only the branch it takes. Strings can only be compared for equality. There are no floats.
+decides, `select` evaluates only the branch it takes. Strings can only be compared for equality. Of a
+field that holds a float only whether it is 0 can be asked (`is_zero`): there is no other float.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from kinfolk.expr.arithmetic import CeilDiv, FloorDiv, Max, Min
-from kinfolk.expr.condition import AllOf, AnyOf, Eq, Ne, Not, OneOf, Select
+from kinfolk.expr.condition import AllOf, AnyOf, Eq, IsZero, Ne, Not, OneOf, Select
 from kinfolk.expr.node import MAX_HEIGHT, NODES, Const, Expr, Extent, Fact, Field, Stride, lift
 from kinfolk.expr.scope import (
     I64_MAX,
@@ -48,6 +49,7 @@ __all__ = [
     "floor_div",
     "from_data",
     "from_json",
+    "is_zero",
     "lift",
     "maximum",
     "minimum",
@@ -119,6 +121,11 @@ def eq(left: Expr | Value, right: Expr | Value) -> Expr:
 def ne(left: Expr | Value, right: Expr | Value) -> Expr:
     """Return the condition that both differ; they must be of one type."""
     return Ne(lift(left), lift(right))
+
+
+def is_zero(field: str) -> Expr:
+    """Return the condition that a field, an int or a float, is 0; the one that there is on floats."""
+    return IsZero(Field(field))
 
 
 def one_of(term: Expr | Value, values: Iterable[Value]) -> Expr:

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, cast
 import attrs
 
 from kinfolk.expr.arithmetic import Binary, expect_kind
-from kinfolk.expr.node import Expr, height_field, tall, typed
+from kinfolk.expr.node import Expr, Field, height_field, tall, typed
 from kinfolk.expr.scope import ExprError, Scope, Value, checked
+from kinfolk.fields import shown
 
 
 @attrs.frozen
@@ -215,6 +216,37 @@ class Not(Expr):
 
     def __str__(self) -> str:
         return f"not {self.term._within(self.precedence)}"
+
+
+@attrs.frozen
+class IsZero(Expr):
+    """A number that a field holds is 0: all that is asked of one that may be a float."""
+
+    tag: ClassVar[str] = "is_zero"
+    term: Field
+    height: int = height_field()
+
+    def __attrs_post_init__(self) -> None:
+        tall(self)
+        if type(cast("object", self.term)) is not Field:
+            raise ExprError(f"is_zero is asked of a field, not of {self.term}")
+
+    @property
+    def kind(self) -> str:
+        return "bool"
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.term,)
+
+    def value_in(self, scope: Scope) -> Value:
+        value = self.term.held_in(scope)
+        if type(value) not in (int, float):
+            raise ExprError(f"field {self.term.name} is {shown(value)} of type {type(value).__name__}, not a number")
+        return value == 0
+
+    def __str__(self) -> str:
+        return f"is_zero({self.term})"
 
 
 @attrs.frozen

@@ -234,15 +234,18 @@ class Field(Leaf):
     tag: ClassVar[str] = "field"
 
     def value_in(self, scope: Scope) -> Value:
+        return checked(self.held_in(scope), "field", self.name)
+
+    def held_in(self, scope: Scope) -> object:
+        """Return what the request holds, which may be what no expression takes, such as a float."""
         names = _field_names(type(scope.request))
         # A property is no field: only Python could evaluate it, and what it depends on would stay hidden.
         if names is not None and self.name not in names:
             raise ExprError(f"{type(scope.request).__name__} has no field {self.name!r}")
         try:
-            value = getattr(scope.request, self.name)
+            return getattr(scope.request, self.name)
         except AttributeError:
             raise ExprError(f"{type(scope.request).__name__} has no field {self.name!r}") from None
-        return checked(value, "field", self.name)
 
 
 @attrs.frozen

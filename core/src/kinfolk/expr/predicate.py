@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kinfolk.expr.arithmetic import Add, Arithmetic, CeilDiv, FloorDiv, Max, Min, Mul, Sub
-from kinfolk.expr.condition import Comparison, Logic, Not, OneOf, Select
+from kinfolk.expr.condition import Comparison, IsZero, Logic, Not, OneOf, Select
 from kinfolk.expr.node import Const, Expr, Field
 from kinfolk.expr.scope import I64_MAX, I64_MIN
 
@@ -58,6 +58,8 @@ def _source(expr: Expr) -> str:
             return f"({f' {expr.word} '.join([*parts, repr(not expr.decides)])})"
         case Not():
             return f"(not {parts[0]})"
+        case IsZero():
+            return f"({parts[0]} == 0)"
         case Select():
             return f"({parts[1]} if {parts[0]} else {parts[2]})"
         case _:

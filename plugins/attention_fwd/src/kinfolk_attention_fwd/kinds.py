@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from kinfolk.expr import Expr, field, minimum, select
+from kinfolk.expr import Expr, Scope, field, is_zero, minimum, not_, select
 
 if TYPE_CHECKING:
     from kinfolk_attention_fwd.request import AttentionFwdRequest
@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 DTYPES: Final = ("bf16", "f16")
 WIDTHS: Final = ((64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256))
 """Widths of keys and of values that kernels are laid out for."""
+CAPPED: Final = not_(is_zero("softcap"))
+WINDOWED: Final = field("window_left") >= 0
+"""What is asked of a request's numbers: expressions, so that a plan is also made of a request without values, as it is
+for a bundle.
+"""
+
+
+def holds(condition: Expr, request: AttentionFwdRequest) -> bool:
+    """Return whether a condition on its fields alone holds for a request."""
+    return condition.holds(Scope(request=request))
 
 
 @attrs.frozen(kw_only=True)
@@ -35,14 +45,14 @@ class Kind:
     @classmethod
     def of(cls, request: AttentionFwdRequest) -> Kind:
         """Return that of a request."""
-        capped, sloped = request.softcap > 0.0, request.alibi
+        capped, sloped = holds(CAPPED, request), request.alibi
         return cls(
             head_size=request.head_size,
             head_size_v=request.head_size_v,
             dtype=request.dtype,
             capped=capped,
             sloped=sloped,
-            windowed=capped or sloped or request.window_left >= 0,
+            windowed=capped or sloped or holds(WINDOWED, request),
         )
 
     @property

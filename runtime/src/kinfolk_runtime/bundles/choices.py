@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -20,8 +20,8 @@ from kinfolk.dispatch.composed import Composed
 from kinfolk.dispatch.select import completed
 from kinfolk.errors import PluginError
 from kinfolk.expr import Expr, ExprOverflow, Scope, Value, all_of, eq, field, not_
-from kinfolk.expr.condition import AllOf, Comparison, Eq, Ge, Gt, Le, Lt, OneOf
-from kinfolk.expr.node import Field
+from kinfolk.expr.condition import AllOf, AnyOf, Comparison, Eq, Ge, Gt, Le, Lt, OneOf
+from kinfolk.expr.node import Const, Field
 from kinfolk.fields import ExactBool, ExactInt
 from kinfolk.fields import OneOf as OneOfValues
 from kinfolk.flavor import flavor_named
@@ -192,7 +192,7 @@ def _forked(
     except Unassumed as error:
         asked = error.asked
         if isinstance(asked, str):
-            values = values_of(composition, candidate, asked, fixed)
+            values = values_of(composition, candidate, asked, {**fixed, **assumed.fields})
             branches = [assumed.with_field(asked, value) for value in values]
         else:
             truths = _truths(asked, composition, {**fixed, **assumed.fields})
@@ -238,17 +238,20 @@ def _possible(candidate: Candidate, composition: Composed, chosen: Mapping[str, 
         return False
 
 
-def values_of(composition: Composed, candidate: Candidate, name: str, fixed: Values) -> tuple[Any, ...]:
-    """Return the values that a candidate takes of one field; BundleError where they are no finite list."""
-    if name in fixed:
-        return (fixed[name],)
+def values_of(composition: Composed, candidate: Candidate, name: str, chosen: Values) -> tuple[Any, ...]:
+    """Return the values that a candidate takes of one field beside those of others that are chosen; BundleError where
+    they are no finite list.
+    """
+    if name in chosen:
+        return (chosen[name],)
     validator = next(each.validator for each in fields_of(composition.request_type) if each.name == name)
-    conditions = [limit.condition for limit in candidate.capability if _reads_only(limit.condition, (name,))]
+    conditions = tuple(_conjuncts([limit.condition for limit in candidate.capability]))
+    known = {**_forced(conditions), **chosen}
     listed, low, high = _own_values(validator)
-    for condition in _conjuncts(conditions):
+    for condition in conditions:
+        if (found := _listed(condition, name, known, composition)) is not None:
+            listed.append(found)
         match condition:
-            case OneOf(term, values) if term == Field(name):
-                listed.append(values)
             case Comparison(left, right) if Field(name) in (left, right):
                 kind, bound = type(condition), right
                 if left != Field(name):
@@ -256,9 +259,7 @@ def values_of(composition: Composed, candidate: Candidate, name: str, fixed: Val
                 if any(isinstance(leaf, Field) for leaf in bound.leaves()):
                     continue
                 value = bound.evaluate(Scope(arch=composition.arch))
-                if kind is Eq:
-                    listed.append((value,))
-                elif kind in (Le, Lt) and isinstance(value, int):
+                if kind in (Le, Lt) and isinstance(value, int):
                     high = min(value - (kind is Lt), value if high is None else high)
                 elif kind in (Ge, Gt) and isinstance(value, int):
                     low = max(value + (kind is Gt), value if low is None else low)
@@ -269,9 +270,47 @@ def values_of(composition: Composed, candidate: Candidate, name: str, fixed: Val
     if not listed:
         raise BundleError(
             f"the plan of {candidate.name} reads request.{name} in Python, and no limit of its capability lists the "
-            f"values of {name}. Read it through field({name!r}), or declare a limit that lists them with one_of."
+            f"values of {name}. Read it through field({name!r}), or declare a limit that lists them with one_of; a "
+            "condition on it is asked with holds."
         )
     return tuple(value for value in min(listed, key=len) if _taken(composition.request_type, name, value))
+
+
+def _forced(conditions: Iterable[Expr]) -> dict[str, Any]:
+    """Return the fields that a condition says the one value of."""
+    return {
+        condition.left.name: condition.right.value
+        for condition in conditions
+        if isinstance(condition, Eq) and isinstance(condition.left, Field) and isinstance(condition.right, Const)
+    }
+
+
+def _listed(condition: Expr, name: str, known: Values, composition: Composed) -> tuple[Any, ...] | None:
+    """Return the values of a field beside which a condition may hold; None where it lists none.
+
+    Conditions on what is `known` alone are judged: one that does not hold leaves no value.
+    """
+    match condition:
+        case OneOf(term, values) if term == Field(name):
+            return values
+        case Eq(left, right) if Field(name) in (left, right):
+            bound = right if left == Field(name) else left
+            if not any(isinstance(leaf, Field) for leaf in bound.leaves()):
+                return (bound.evaluate(Scope(arch=composition.arch)),)
+        case AllOf(terms):
+            found = [each for term in terms if (each := _listed(term, name, known, composition)) is not None]
+            return min(found, key=len, default=None)
+        case AnyOf(terms):
+            each = [_listed(term, name, known, composition) for term in terms]
+            if None not in each:
+                return tuple(dict.fromkeys(value for values in each for value in values or ()))
+        case _ if _reads_only(condition, known) and condition.leaves():
+            with contextlib.suppress(ExprOverflow):
+                scope = Scope(request=SimpleNamespace(**known), arch=composition.arch)
+                return None if condition.holds(scope) else ()
+        case _:
+            pass
+    return None
 
 
 def _own_values(validator: object) -> tuple[list[tuple[Any, ...]], int | None, int | None]:

@@ -13,7 +13,7 @@ from kinfolk.plan import Launch, Plan
 from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.arguments import arguments_of, query_blocks
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
-from kinfolk_attention_fwd.kinds import Kind, kinds
+from kinfolk_attention_fwd.kinds import Kind, holds, kinds
 from kinfolk_attention_fwd.paged.limits import CAPABILITY, CODE, PAGE_SIZES, SMALL_PAGES
 from kinfolk_attention_fwd.paged.spec import AttentionGatheredSpec, AttentionPagedSpec
 from kinfolk_attention_fwd.schedule import schedule_of_pages, schedule_of_rows, space_of
@@ -56,7 +56,9 @@ def page_shift(part: int) -> Expr:
 
 def paged_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup for a head, a block of queries and a sequence."""
-    spec = (gathered_spec if request.page_size in SMALL_PAGES else paged_spec)(arch, Kind.of(request))
+    spec = (gathered_spec if holds(field("page_size").one_of(SMALL_PAGES), request) else paged_spec)(
+        arch, Kind.of(request)
+    )
     numbers = {
         "total_q": field("total_q"),
         "max_seqlen_q": field("max_seqlen_q"),

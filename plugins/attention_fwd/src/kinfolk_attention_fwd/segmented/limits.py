@@ -65,13 +65,13 @@ CAPABILITY: Final = (
         any_of(
             ne(field("layout"), "paged"),
             field("page_size") >= PAGE_SIZES[0],
-            ceil_div(field("num_pages"), AttentionSegmentSpec.most_elements // ROW // maximum(field("page_size"), 1))
-            <= 1,
+            field("num_pages") <= AttentionSegmentSpec.most_elements // (ROW * maximum(field("page_size"), 1)),
         ),
         f"rows of small pages are {AttentionSegmentSpec.most_elements} elements of a cache at most, "
         "counted in bytes by 32 bits",
         f"Re-page the cache to {listing(PAGE_SIZES)}.",
         code="small_pages",
+        takes=f"as many as have {AttentionSegmentSpec.most_elements} elements",
     ),
     *LIMITS.types(),
     LIMITS.limit(

@@ -13,7 +13,7 @@ from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
 from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.arguments import NUM_SLOPES, WITH_SINKS, bound_of_heads
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
-from kinfolk_attention_fwd.kinds import DTYPES
+from kinfolk_attention_fwd.kinds import CAPPED, DTYPES, holds
 from kinfolk_attention_fwd.segmented.limits import (
     CAPABILITY,
     CODE,
@@ -103,8 +103,9 @@ def segmented_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup for a head of keys and rows that read it, a sequence and a
     segment; where there are several segments, then one for a row.
     """
-    unit = 1 if request.page_size in SMALL_PAGE_SIZES else UNIT
-    spec = segment_spec(arch, request.head_size, request.dtype, capped=request.softcap > 0.0, unit=unit)
+    small = request.head_size in SMALL_PAGE_WIDTHS and holds(field("page_size").one_of(SMALL_PAGE_SIZES), request)
+    unit = 1 if small else UNIT
+    spec = segment_spec(arch, request.head_size, request.dtype, capped=holds(CAPPED, request), unit=unit)
     last = AttentionReduceSpec(head_size=request.head_size, dtype=request.dtype)
     segments = Segments.of(spec)
     window = minimum(field("window_left"), spec.most_rows)

@@ -76,6 +76,10 @@ class Expr {
       throw BundleError(std::string(row.tag) + " takes " + std::to_string(row.operands) + " operands: " + data.dump());
     }
     switch (row.op) {
+      case Op::is_zero:
+        made.children_.push_back(read(data[1], names, depth + 1));
+        if (made.children_[0].row_->op != Op::field) throw BundleError("is_zero is asked of a field: " + data.dump());
+        break;
       case Op::constant:
         made.value_ = detail::value_from(data[1]);
         break;
@@ -122,6 +126,8 @@ class Expr {
         return row_->op == Op::all_of;
       case Op::negation:
         return !children_[0].holds(scope);
+      case Op::is_zero:
+        return children_[0].is_zero_field(scope);
       case Op::select:
         return children_[children_[0].holds(scope) ? 1 : 2].value(scope);
       case Op::one_of:
@@ -169,6 +175,7 @@ class Expr {
       case Op::ceil_div:
       case Op::minimum:
       case Op::maximum:
+      case Op::is_zero:
       case Op::select:
         return call_text();
       default: {
@@ -182,7 +189,7 @@ class Expr {
  private:
   enum class Op {
     constant, field, fact, stride, extent, add, sub, mul, floor_div, ceil_div, minimum, maximum,
-    lt, le, gt, ge, eq, ne, one_of, all_of, any_of, negation, select
+    lt, le, gt, ge, eq, ne, one_of, all_of, any_of, negation, is_zero, select
   };
   struct Row {
     const char* tag;
@@ -207,7 +214,7 @@ class Expr {
         {"eq", Op::eq, 2, "==", 4},            {"ne", Op::ne, 2, "!=", 4},
         {"one_of", Op::one_of, 2, "in", 4},    {"all_of", Op::all_of, -1, "and", 2},
         {"any_of", Op::any_of, -1, "or", 1},   {"not", Op::negation, 1, "", 3},
-        {"select", Op::select, 3, "", 9},
+        {"is_zero", Op::is_zero, 1, "", 9},    {"select", Op::select, 3, "", 9},
     };
     for (const Row& row : rows) {
       if (tag == row.tag) return row;
@@ -221,9 +228,20 @@ class Expr {
     return found->second;
   }
 
-  Value checked_field(const Scope& scope) const {
+  const Value& held_field(const Scope& scope) const {
     if (!scope.fields || index_ >= scope.fields->size()) throw ExprError("no field " + detail::quoted(name_) + " here");
-    const Value& found = (*scope.fields)[index_];
+    return (*scope.fields)[index_];
+  }
+
+  bool is_zero_field(const Scope& scope) const {
+    const Value& found = held_field(scope);
+    if (found.integer()) return *found.integer() == 0;
+    if (found.real()) return *found.real() == 0.0;
+    throw ExprError("field " + name_ + " is " + shown(found) + " of type " + found.type_name() + ", not a number");
+  }
+
+  Value checked_field(const Scope& scope) const {
+    const Value& found = held_field(scope);
     if (found.is_null() || found.real()) {
       throw ExprError("field " + name_ + " is " + shown(found) + " of type " + found.type_name() +
                       "; expressions hold int, bool and str");
