@@ -183,6 +183,24 @@ def test_signed_overflow_is_an_error_with_lanes(toy, declare, value, good):
     assert (caught.value.kind, caught.value.lanes) == ("integer", (9,))
 
 
+def test_ops_alike_but_for_an_attribute_are_not_one(toy, declare):
+    """Sums of the same types, one of which must not overflow and one of which may: each in turn, in both orders."""
+
+    def kernel_of(nsw):
+        def body(x, y):
+            memory.store(y, arithmetic.add(memory.load(x), memory.load(x), nsw=nsw))
+
+        return toy.kernel(body, declare("x", I32), declare("y", I32, "write"))
+
+    strict, loose, y = kernel_of(True), kernel_of(False), np.zeros(1, np.int32)
+    largest = np.array([(1 << 31) - 1], np.int32)
+    for _ in range(2):
+        toy.run(loose, largest, y)
+        assert y[0] == -2
+        with pytest.raises(SimulationError, match="signed overflow in add nsw"):
+            toy.run(strict, largest, y)
+
+
 @pytest.mark.parametrize(
     "name, a, b", [("shl", 1, 32), ("lshr", 1, 32), ("ashr", 1, -1), ("udiv", 1, 0), ("urem", 1, 0)]
 )

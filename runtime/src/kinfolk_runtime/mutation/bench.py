@@ -97,13 +97,15 @@ class Bench:
     """The kernels of one request, the scenarios they are run on, and an engine that stops endless loops.
 
     A scenario is drawn, and the kernels run on it as they are, when the first mutant gets there: that raises
-    OriginalFails where they do not pass, or there is none.
+    OriginalFails where they do not pass, or there is none. What analyses find in kernels as they are is `analysed`, by
+    spec.
     """
 
     composition: Composition
     request: Request
     flavor: str
     artifact: Artifact
+    _analysed: dict[str, frozenset[str]] = attrs.field(alias="analysed")
     _entries: Entries = attrs.field(factory=Entries)
     _prepared: list[Prepared] = attrs.field(factory=list[Prepared])
     _tariffs: dict[Kernel, Tariff] = attrs.field(factory=dict[Any, Tariff])
@@ -111,10 +113,13 @@ class Bench:
     _right_without: set[tuple[str, str]] = attrs.field(factory=set[tuple[str, str]])
 
     @classmethod
-    def of(cls, composition: Composition, request: Request, flavor: str) -> Bench:
-        """Compile a request's kernels; Refused where the request is, ToolError as `compile`."""
+    def of(cls, composition: Composition, request: Request, flavor: str, analysed: dict[str, frozenset[str]]) -> Bench:
+        """Compile a request's kernels; Refused where the request is, ToolError as `compile`.
+
+        `analysed` is shared by benches whose kernels of one spec are one kernel.
+        """
         artifact = compile_plan(selections.plan(composition, request, flavor), composition=composition)
-        return cls(composition=composition, request=request, flavor=flavor, artifact=artifact)
+        return cls(composition=composition, request=request, flavor=flavor, artifact=artifact, analysed=analysed)
 
     @cached_property
     def _fitting(self) -> Fitting:
@@ -153,15 +158,14 @@ class Bench:
         run = [kernel for launch, kernel in pairs if launch.condition.holds(plan.scope())]
         return list({kernel.spec.identity(): kernel for kernel in run}.values())
 
-    @cached_property
-    def known(self) -> Mapping[str, frozenset[str]]:
-        """What analyses find in each kernel as it is, by spec."""
-        return {
-            each.spec.identity(): frozenset(
-                defect.check for defect in analyse(each.kernel, arch=self.composition.arch, spec=each.spec)
-            )
-            for each in self.artifact.kernels
-        }
+    def _known(self, spec: Spec) -> frozenset[str]:
+        """Return what analyses find in the kernel of a spec as it is."""
+        identity = spec.identity()
+        if identity not in self._analysed:
+            kernel = next(each.kernel for each in self.artifact.kernels if each.spec.identity() == identity)
+            found = analyse(kernel, arch=self.composition.arch, spec=spec)
+            self._analysed[identity] = frozenset(defect.check for defect in found)
+        return self._analysed[identity]
 
     @cached_property
     def _simulator(self) -> Simulator:
@@ -272,7 +276,7 @@ class Bench:
 
     def analysed(self, spec: Spec, kernel: Kernel) -> Kill | None:
         """Return what an analysis holds against a kernel, and not against the one of `spec`."""
-        known = self.known[spec.identity()]
+        known = self._known(spec)
         for defect in analyse(kernel, arch=self.composition.arch, spec=spec):
             if defect.check not in known:
                 return Kill(tool="analysis", kind=defect.check, message=str(defect))

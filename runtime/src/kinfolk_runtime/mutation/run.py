@@ -33,6 +33,7 @@ from kinfolk.testing.mutation.spread import dies_out
 from kinfolk_runtime.artifact import CompiledKernel
 from kinfolk_runtime.mutation.bench import Bench, OriginalFails
 from kinfolk_runtime.mutation.bench import Run as BenchRun
+from kinfolk_runtime.mutation.collecting import collected_seldom
 from kinfolk_runtime.mutation.difference import difference
 from kinfolk_runtime.mutation.equivalence import proof
 from kinfolk_runtime.mutation.journal import Journal
@@ -122,6 +123,7 @@ class NoRequests(KinfolkError):
     """A family names no request in which mutants of its kernels could be run."""
 
 
+@collected_seldom()
 def mutate(
     composition: Composition,
     flavor: str = DEFAULT_FLAVOR,
@@ -158,12 +160,13 @@ def mutate(
     if not wanted:
         raise NoRequests(_no_requests(composition, candidate, list(benches)))
     offered_operators = tuple(operators)
+    analysed: dict[str, frozenset[str]] = {}
     reports: list[CandidateReport] = []
     for name in wanted:
         if name not in owners.values():
             reports.append(_of_others(composition, name, benches[name], owners, flavor))
             continue
-        benched = [Bench.of(composition, request, flavor) for request in benches[name]]
+        benched = [Bench.of(composition, request, flavor, analysed) for request in benches[name]]
         run = _Run(
             tuple(_subjects(name, benched, owners, offered_operators)),
             Journal.of(composition, benches[name]) if every else None,

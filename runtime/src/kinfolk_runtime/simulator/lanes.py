@@ -38,13 +38,11 @@ def lane_function(
     """
     types = [cast("DataType", value.type) for value in op.operands]
     kind = "integer" if all(element_type(type_).kind == "int" for type_ in types) else "float"
-    groups, recorder = _groups(op, meaning, kind == "float" or kind in sanitize)
+    groups, requires = _groups(op, meaning, kind == "float" or kind in sanitize)
     count = component_count(cast("DataType", op.results[0].type))
-    if meaning.form == "elementwise":
-        groups[0].positions.extend(range(1, count))
-    parts = [_evaluator(group, recorder, types, sources) for group in groups]
+    parts = [_evaluator(group, types, sources) for group in groups]
     order = None if len(groups) == 1 else np.argsort([position for group in groups for position in group.positions])
-    if not types and not recorder.requirements and not any(_places(group.nodes[0]) for group in groups):
+    if not types and not requires and not any(_places(group.nodes[0]) for group in groups):
         return _assembled([part(_IDLE, []) for part in parts], groups, order)
     if order is None:
         (only,) = parts
@@ -86,14 +84,36 @@ def kept(step: Step, sources: Sequence[int], target: int, memory: int) -> Step:
 
 @attrs.frozen(eq=False)
 class _Group:
-    """Components of the result that are computed alike: their graphs, per leaf the components read, their positions."""
+    """Components of the result that are computed alike: their graphs, per leaf the components read, their positions.
+
+    `run` computes one from the algebra and the arrays of `leaves`.
+    """
 
     nodes: list[Node]
     columns: list[list[Place]]
     positions: list[int]
+    leaves: list[Place] = attrs.field(factory=list[Place])
+    run: list[Callable[..., Any]] = attrs.field(factory=list[Callable[..., Any]])
 
 
-def _groups(op: Operation, meaning: LaneFunction, asks: bool) -> tuple[list[_Group], Recorder]:
+_MOST_KNOWN: Final = 4096
+_known: dict[tuple[Any, ...], tuple[list[_Group], bool]] = {}
+"""Groups of lane functions that were traced, of which a kernel has many alike."""
+
+
+def _groups(op: Operation, meaning: LaneFunction, asks: bool) -> tuple[list[_Group], bool]:
+    """Return the groups of a lane function, and whether it requires anything; the same ones for ops that are alike."""
+    types, results = (tuple(cast("DataType", value.type) for value in each) for each in (op.operands, op.results))
+    attributes = tuple((name, type(value), repr(value)) for name, value in op.attributes.items())
+    key = (meaning, types, results, attributes, asks)
+    if key not in _known:
+        if len(_known) == _MOST_KNOWN:
+            _known.clear()
+        _known[key] = _traced(op, meaning, asks)
+    return _known[key]
+
+
+def _traced(op: Operation, meaning: LaneFunction, asks: bool) -> tuple[list[_Group], bool]:
     recorder = Recorder()
     types = [cast("DataType", value.type) for value in op.operands]
     if meaning.form == "elementwise":
@@ -117,7 +137,21 @@ def _groups(op: Operation, meaning: LaneFunction, asks: bool) -> tuple[list[_Gro
         group.positions.append(position)
         for column, place in zip(group.columns, shape.leaves, strict=True):
             column.append(place)
-    return list(found.values()), recorder
+    groups = list(found.values())
+    if meaning.form == "elementwise":
+        groups[0].positions.extend(range(1, component_count(cast("DataType", op.results[0].type))))
+    for group in groups:
+        _write(group, recorder)
+    return groups, bool(recorder.requirements)
+
+
+def _write(group: _Group, recorder: Recorder) -> None:
+    """Write the graph of a group as a function; one that is a leaf needs none."""
+    node = group.nodes[0]
+    if node.name == "leaf" and not recorder.requirements:
+        return
+    group.leaves.extend(_leaves([*(condition for condition, _ in recorder.requirements), node]))
+    group.run.append(compiled(node, recorder.requirements, group.leaves))
 
 
 def _assembled(parts: list[Array], groups: list[_Group], order: Array | None) -> Array:
@@ -164,17 +198,14 @@ def _joined(arrays: list[Array]) -> Array:
     return np.concatenate([a if a.shape[1] == width else a.repeat(width, axis=1) for a in arrays])
 
 
-def _evaluator(group: _Group, recorder: Recorder, types: list[DataType], sources: Sequence[int]) -> Run:
+def _evaluator(group: _Group, types: list[DataType], sources: Sequence[int]) -> Run:
     """Return what computes one group from the algebra and the registers, by the function its graph is written as."""
-    node = group.nodes[0]
-    if node.name == "leaf" and not recorder.requirements:
+    if not group.run:
         pick = _pick(group.columns[0], types, sources)
         return lambda m, r: pick(r)
-    columns = dict(zip(_leaves([node]), group.columns, strict=True))
-    roots = [*(condition for condition, _ in recorder.requirements), node]
-    leaves = _leaves(roots)
-    run = compiled(node, recorder.requirements, leaves)
-    picks = [_pick(columns.get(place, [place]), types, sources) for place in leaves]
+    (run,) = group.run
+    columns = dict(zip(_leaves([group.nodes[0]]), group.columns, strict=True))
+    picks = [_pick(columns.get(place, [place]), types, sources) for place in group.leaves]
     if len(picks) == 1:
         (pick,) = picks
         return lambda m, r: run(m, pick(r))
