@@ -1,0 +1,1 @@
+"""Attention backward: the gradients of attention by its queries, keys and values."""
