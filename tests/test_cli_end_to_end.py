@@ -54,6 +54,7 @@ BUDGETS = {
     "attention_gathered": (1, 512),
     "attention_segment": (1, 256),
     "attention_reduce": (4, 128),
+    "attention_bwd": (1, 512),
 }
 """Of each kind of kernel, how many workgroups share a compute unit, and the registers that leaves a lane."""
 

@@ -8,7 +8,9 @@ from kinfolk.operand import Operand, disagreements, inputs_of, stated_fields
 from kinfolk.plugins.composition import compose
 from kinfolk.record import fields_of
 
-FAMILIES = ("attention_fwd", "mla")
+FAMILIES = ("attention_bwd", "attention_fwd", "mla")
+BY_TENSORS = {"attention_bwd": {"batch", "seqlen_q", "seqlen_k"}}
+"""Fields that tensors state of a request, beside those of all families; of others the counts of a packed batch."""
 
 
 @attrs.frozen
@@ -42,7 +44,7 @@ def test_tensors_of_a_plan_state_its_request(family, arch):
         }
         assert set(tensors) <= set(inputs_of(type(request).operands))
         stated = stated_fields(type(request).operands, tensors, {})
-        assert {"dtype", "num_heads", "num_seqs", "total_q"} <= stated.keys()
+        assert {"dtype", "num_heads", *BY_TENSORS.get(family, ("num_seqs", "total_q"))} <= stated.keys()
         assert {name: getattr(request, name) for name in stated} == stated
         assert {field.name for field in fields_of(type(request))} > stated.keys()
 

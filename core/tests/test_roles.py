@@ -10,7 +10,7 @@ from kinfolk.arch import Arch
 from kinfolk.errors import IllegalOp, IRError, PluginError
 from kinfolk.ir import build_kernel
 from kinfolk.ir.builder import op_for_role, op_in_role
-from kinfolk.ir.meaning import LaneFunction, LanePermutation, MemoryAccess
+from kinfolk.ir.meaning import LaneFunction, LanePermutation, MemoryAccess, ScheduleMarker
 from kinfolk.ir.op import AttributeDef, OpDef, effects
 from kinfolk.ir.ops import lanes
 from kinfolk.ir.rules import expect
@@ -84,6 +84,15 @@ WAIT = OpDef(
     meaning=MemoryAccess("workgroup", "wait"),
     lowering=lowered,
 )
+PIN = OpDef(
+    name="toy.pin",
+    operands=("x",),
+    attributes=(AttributeDef("register", "str", default="vector"),),
+    result=lambda types, _: types,
+    effects=effects("convergent"),
+    meaning=ScheduleMarker(),
+    lowering=lowered,
+)
 GOOD = {
     "transpose_read_16": READ,
     "transpose_read_8": READ,
@@ -95,6 +104,7 @@ GOOD = {
     "stage_view_4": STAGE_VIEW,
     "stage_view_16": STAGE_VIEW,
     "lane_again": LANE,
+    "pin": PIN,
     "wait_staged": WAIT,
 }
 OPS = tuple(dict.fromkeys(GOOD.values()))
@@ -146,6 +156,9 @@ WRONG = {
     "gives i32, not nothing": ("stage_4", attrs.evolve(STAGE, result=lambda types, _: (I32,))),
     "is no lane function of nothing": ("lane_again", PAIR),
     "gives bf16 ": ("lane_again", attrs.evolve(LANE, result=lambda *_: (BF16,))),
+    "does more than to hand on a value": ("pin", LANE),
+    "has no attribute register": ("pin", attrs.evolve(PIN, attributes=())),
+    "gives f32 for": ("pin", attrs.evolve(PIN, result=lambda *_: (F32,))),
     "waits for no staging": ("wait_staged", STAGE),
     "has no attribute outstanding": ("wait_staged", attrs.evolve(WAIT, attributes=())),
 }

@@ -93,7 +93,7 @@ def test_torch_finds_an_operator_that_is_wrong(attention):
 def test_a_family_that_anyone_writes_is_an_operator_too():
     """The stage installs one that `kinfolk new` wrote."""
     scale = operator("row_scale")
-    assert operators().keys() == {"attention_fwd", "mla", "row_scale"}
+    assert operators().keys() == {"attention_bwd", "attention_fwd", "mla", "row_scale"}
     x = torch.randn(3, 77, generator=torch.Generator().manual_seed(1))
     y, lse = scale(x, arch=ARCH, scale=2.0)
     torch.testing.assert_close(y, torch.softmax(2.0 * x, dim=1))

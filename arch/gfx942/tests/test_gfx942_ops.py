@@ -75,7 +75,7 @@ def test_a_staging_is_one_instruction(llvm, through_view, name):
 
 def test_the_roles_are_stagings_of_four_bytes_and_the_lane():
     check_roles("gfx942", ops.ROLES, ops.OPS)
-    assert set(ops.ROLES) == {"stage_4", "stage_view_4", "wait_staged", "lane_again"}
+    assert set(ops.ROLES) == {"stage_4", "stage_view_4", "wait_staged", "lane_again", "pin"}
     assert PLUGIN.arch.async_lds_bytes == 4
 
 

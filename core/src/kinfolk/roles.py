@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 
 from kinfolk.errors import IllegalOp, IRError, PluginError
-from kinfolk.ir.meaning import LaneFunction, LanePermutation, MemoryAccess
+from kinfolk.ir.meaning import LaneFunction, LanePermutation, MemoryAccess, ScheduleMarker
 from kinfolk.ir.op import OpDef
 from kinfolk.ir.types import BF16, F32, I8, I16, I32, BufferType, PointerType, ScalarType, Type, VectorType, ViewType
 
@@ -31,7 +31,7 @@ class Role:
     fault: Callable[[OpDef], str]
 
 
-def _result(op: OpDef, *operands: Type, **given: int) -> tuple[Type, ...]:
+def _result(op: OpDef, *operands: Type, **given: int | str) -> tuple[Type, ...]:
     attributes = {each.name: each.default for each in op.attributes} | given
     try:
         return op.result(operands, attributes)
@@ -131,6 +131,16 @@ def _wait_fault(op: OpDef) -> str:
     return _lacks_attributes(op, "outstanding")
 
 
+def _pin_fault(op: OpDef) -> str:
+    if not isinstance(op.meaning, ScheduleMarker) or len(op.operands) != 1:
+        return "does more than to hand on a value"
+    if missing := _lacks_attributes(op, "register"):
+        return missing
+    type_ = VectorType(F32, 4)
+    results = _result(op, type_, register="accumulator")
+    return "" if results == (type_,) else f"gives {', '.join(map(str, results))} for {type_}"
+
+
 ROLES: Final[Mapping[str, Role]] = {
     "transpose_read_16": _transpose_read(I16),
     "transpose_read_8": _transpose_read(I8),
@@ -143,6 +153,12 @@ ROLES: Final[Mapping[str, Role]] = {
     "stage_view_16": _stage("view", 16),
     "lane_again": Role(
         "lane_again", "the lane's number in its wave as an i32, computed here and not kept from earlier", _lane_fault
+    ),
+    "pin": Role(
+        "pin",
+        "a value as it is, computed by here, in a register of a kind: register='accumulator', as results of matrix "
+        "operations, or 'vector'",
+        _pin_fault,
     ),
     "wait_staged": Role("wait_staged", "the wave waits until all but its latest stagings have arrived", _wait_fault),
 }

@@ -164,4 +164,5 @@ ROLES: Final[Mapping[str, OpDef]] = {
     "stage_view_16": STAGE_VIEW,
     "wait_staged": WAIT_STAGED,
     "lane_again": ops.LANE_AGAIN,
+    "pin": ops.PIN,
 }

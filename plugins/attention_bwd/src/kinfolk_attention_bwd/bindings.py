@@ -27,14 +27,14 @@ def bindings(request: AttentionBwdRequest) -> tuple[Binding, ...]:
         _given("q", dtype, of_queries, "queries"),
         _given("k", dtype, of_keys, "keys"),
         _given("v", dtype, of_values, "values"),
-        _given("out", dtype, of_outputs, "what the forward pass gave"),
+        _given("o", dtype, of_outputs, "what the forward pass gave"),
         _given("lse", "f32", (_BATCH, _HEADS, _QUERIES), "natural logarithm of each row's sum of exp(score)", 4),
-        _given("dout", dtype, of_outputs, "gradient by out"),
+        _given("dout", dtype, of_outputs, "gradient by o"),
         _found("dq", dtype, of_queries, "gradient by queries; 0 where a query sees no keys"),
         _found("dk", dtype, of_keys, "gradient by keys, summed over the heads that read them; 0 where none sees one"),
         _found("dv", dtype, of_values, "gradient by values, likewise"),
         _kept("minus_lse2", "minus LSE in powers of 2; -inf of a row that sees nothing"),
-        _kept("minus_sum", "minus the sum of out * dout"),
+        _kept("minus_sum", "minus the sum of o * dout"),
     )
 
 

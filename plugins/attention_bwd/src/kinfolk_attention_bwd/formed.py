@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import attrs
 
@@ -82,14 +82,6 @@ class Formed(Generic[Place]):
     weights: list[list[Value]]
     weighted: list[list[Value]]
 
-    @classmethod
-    def of(cls, rounds: Rounds[Place], state: State[Place], masks: bool) -> Self:
-        """Begin; `masks`: a query may not see a key."""
-        blocks, own = range(rounds.groups * rounds.group_blocks), range(rounds.spec.blocks)
-        scores = [[zeros(rounds.frame) for _ in own] for _ in blocks]
-        products = [[rounds.meets.begin(state.terms, block, each) for each in own] for block in blocks]
-        return cls(rounds, state, masks, scores, products, {}, {}, [[] for _ in own], [[] for _ in own])
-
     def _pairs(self, group: int) -> list[tuple[int, int]]:
         """Return the blocks of a group, each with each of the wave's rows."""
         first = group * self.rounds.group_blocks
@@ -137,3 +129,11 @@ class Formed(Generic[Place]):
         if (block + 1) % together:
             return []
         return [element for each in range(block + 1 - together, block + 1) for element in of[each, own]]
+
+
+def begun(rounds: Rounds[Place], state: State[Place], masks: bool) -> Formed[Place]:
+    """Return what is formed in a round, nothing yet; `masks`: a query may not see a key."""
+    blocks, own = range(rounds.groups * rounds.group_blocks), range(rounds.spec.blocks)
+    scores = [[zeros(rounds.frame) for _ in own] for _ in blocks]
+    products = [[rounds.meets.begin(state.terms, block, each) for each in own] for block in blocks]
+    return Formed(rounds, state, masks, scores, products, {}, {}, [[] for _ in own], [[] for _ in own])

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from kinfolk.budget import budget_limits
-from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, ne, select
+from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, minimum, ne, select
 from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
 from kinfolk.roles import role_fact
-from kinfolk.tile.timeline import most_units_after
 from kinfolk_attention_bwd.kinds import DTYPES, LEAST_ROWS, WIDTHS
 from kinfolk_attention_bwd.spec import LANES, MOST_HEADS, MOST_ROWS, GradientSpec
 
@@ -176,7 +175,11 @@ def _gradient_limits(copies: int) -> tuple[Limit, ...]:
             f"{CODE}.spec.units_after_barrier",
             "cannot",
             "units_after_barrier",
-            field("units_after_barrier") <= most_units_after(field("column_read_ahead"), field("head_size") // 16),
+            field("units_after_barrier")
+            <= minimum(
+                minimum(field("column_read_ahead"), field("row_read_ahead")),
+                field("head_size") // GradientSpec.atom - 1,
+            ),
             because="what is left when the waves meet has been read by then",
             remedy="Choose fewer, or read further ahead.",
         ),

@@ -17,7 +17,7 @@ OPERANDS: Final = (
     Operand(name="q", dtype=_TYPE, shape=_OF_QUERIES),
     Operand(name="k", dtype=_TYPE, shape=_OF_KEYS),
     Operand(name="v", dtype=_TYPE, shape=_OF_VALUES),
-    Operand(name="out", dtype=_TYPE, shape=_OF_OUTPUTS),
+    Operand(name="o", dtype=_TYPE, shape=_OF_OUTPUTS),
     Operand(name="lse", dtype="f32", shape=(_BATCH, _HEADS, _QUERIES)),
     Operand(name="dout", dtype=_TYPE, shape=_OF_OUTPUTS),
     Operand(name="dq", dtype=_TYPE, shape=_OF_QUERIES, output=True),

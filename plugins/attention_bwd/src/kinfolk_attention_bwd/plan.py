@@ -8,9 +8,9 @@ from kinfolk.candidate import Candidate
 from kinfolk.expr import Expr, ceil_div, field, floor_div, select
 from kinfolk.plan import Argument, FloatField, Launch, Plan
 from kinfolk_attention_bwd.bindings import OUTPUTS, ROWS_KEPT, bindings
-from kinfolk_attention_bwd.kinds import all_specs, keys_spec, queries_spec, row_terms_spec
+from kinfolk_attention_bwd.kinds import all_specs, keys_spec, queries_spec, row_terms_spec, space_of
 from kinfolk_attention_bwd.limits import CAPABILITY, CODE
-from kinfolk_attention_bwd.spec import LANES, GradientSpec
+from kinfolk_attention_bwd.spec import LANES, GradientSpec, KeysSpec, QueriesSpec
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -81,4 +81,5 @@ SPLIT: Final = Candidate(
     plan=split_plan,
     specs=all_specs,
     min_llvm=20,
+    schedules=(space_of(KeysSpec), space_of(QueriesSpec)),
 )

@@ -32,14 +32,14 @@ def seen_keys(request: AttentionBwdRequest) -> npt.NDArray[np.bool_]:
 @attrs.frozen(eq=False)
 class Head:
     """One head of a sequence: queries, keys, values, what came out and its gradient [rows, columns], and of each pair
-    `seen` [queries, keys] the `weights` P, the `products` of dout and values, the `sums` of out * dout [queries], and
+    `seen` [queries, keys] the `weights` P, the `products` of dout and values, the `sums` of o * dout [queries], and
     the `gradients` of scores P (products - sums).
     """
 
     query: Floats
     keys: Floats
     values: Floats
-    out: Floats
+    output: Floats
     dout: Floats
     seen: npt.NDArray[np.bool_]
     scores: Floats
@@ -56,7 +56,7 @@ class Head:
         """
         kv_head = head // (request.num_heads // request.num_kv_heads)
         v_head = head // (request.num_heads // request.num_v_heads)
-        query, out, dout = (inputs[name][number, :, head].astype(np.float64) for name in ("q", "out", "dout"))
+        query, output, dout = (inputs[name][number, :, head].astype(np.float64) for name in ("q", "o", "dout"))
         keys = inputs["k"][number, :, kv_head].astype(np.float64)
         values = inputs["v"][number, :, v_head].astype(np.float64)
         lse = inputs["lse"][number, head].astype(np.float64)
@@ -64,9 +64,9 @@ class Head:
         lse = np.where(np.isfinite(lse), lse, 0.0)
         scores = float(np.float32(request.scale)) * (query @ keys.T)
         weights = np.exp(np.where(seen, scores - lse[:, None], -np.inf))
-        products, sums = dout @ values.T, (out * dout).sum(axis=1)
+        products, sums = dout @ values.T, (output * dout).sum(axis=1)
         gradients = np.where(seen, weights * (products - sums[:, None]), 0.0)
-        return cls(query, keys, values, out, dout, seen, scores, lse, weights, products, sums, gradients)
+        return cls(query, keys, values, output, dout, seen, scores, lse, weights, products, sums, gradients)
 
 
 def heads(request: AttentionBwdRequest, inputs: Mapping[str, Array]) -> Iterator[tuple[int, int, Head]]:

@@ -34,10 +34,10 @@ def _shared(name: str, what: str) -> Relation:
 
 @attrs.frozen(kw_only=True)
 class AttentionBwdRequest(Request):
-    """The gradients dq, dk and dv of sum(out * dout), where out = softmax(scale q.k) v for each query head.
+    """The gradients dq, dk and dv of sum(o * dout), where o = softmax(scale q.k) v for each query head.
 
     Head h reads keys of head h // (num_heads / num_kv_heads), and values likewise; their gradients are sums over the
-    heads that read them. Of the forward pass `out` and `lse`, the natural logarithm of each row's sum of exp(score),
+    heads that read them. Of the forward pass `o` and `lse`, the natural logarithm of each row's sum of exp(score),
     are given, and taken as they are: a probability is exp(score - lse), and a row whose `lse` is not finite has none.
     With `ahead` = seqlen_k - seqlen_q if `bottom_right`, else 0, query i sees key j where j <= i + ahead, if `causal`,
     j >= i + ahead - window_left, if that is not -1, and j <= i + ahead + window_right, if that is not -1.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Generic
 
 import attrs
 
+from kinfolk.ir.builder import op_in_role
 from kinfolk.ir.ops import control
 from kinfolk.ir.value import Value
 from kinfolk.tile.attention.frame import Frame
@@ -24,7 +25,7 @@ from kinfolk.tile.rotation import Rotation
 from kinfolk.tile.runs import Run, walk
 from kinfolk.tile.slots import round_of
 from kinfolk.tile.timeline import Job, Meeting, Read, Round, Section, Spread, Stream, Use, first_reads
-from kinfolk_attention_bwd.formed import Formed, Meets, Place, State
+from kinfolk_attention_bwd.formed import Formed, Meets, Place, State, begun
 from kinfolk_attention_bwd.products import Own, RowProducts, zeros
 from kinfolk_attention_bwd.streamed import Rings, Streamed
 
@@ -72,7 +73,10 @@ class Rounds(Generic[Place]):
         """Walk the runs from the tile at `place` on; return the sums: of P columns first, by block of the wave's rows
         and fragment.
         """
-        return walk(runs, self._start(place), self._round).sums
+        state = _held(self._start(place))
+        for run in runs:
+            state = _held(walk((run,), state, self._round))
+        return state.sums
 
     def _start(self, place: Place) -> State[Place]:
         """Stage the first tile."""
@@ -110,7 +114,7 @@ class Rounds(Generic[Place]):
             for tensor, vectors in zip(self.tensors, loaded, strict=True)
             for job in tensor.row_stores(next_slot, vectors)
         ]
-        formed = Formed.of(self, state, masked)
+        formed = begun(self, state, masked)
         sums = [[list(block) for block in each] for each in state.sums]
         sections = self._sum_sections(formed, state, sums, stores)
         carried = Round(
@@ -191,6 +195,18 @@ class Rounds(Generic[Place]):
 
     def _meeting(self) -> Meeting:
         return Meeting(rotation=_MEETING, units_after=self.spec.units_after_barrier)
+
+
+def _held(state: State[Place]) -> State[Place]:
+    """Return a state before or behind a loop: where sums lie in registers of matrix results, which a compiler that sees
+    them begin as constants, and leave by a loop of other needs, may not see; it spills hundreds then.
+    """
+    pin = op_in_role("pin")
+    if pin is None:
+        return state
+    return attrs.evolve(
+        state, sums=[[[pin(each, register="accumulator") for each in block] for block in sums] for sums in state.sums]
+    )
 
 
 def columns_of(tensor: Streamed) -> Values:

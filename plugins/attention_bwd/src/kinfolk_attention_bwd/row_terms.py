@@ -28,7 +28,7 @@ INFINITY: Final = float("inf")
 class Arguments:
     """The kernel's parameters as values, in declared order."""
 
-    out: Value
+    o: Value
     dout: Value
     lse: Value
     minus_lse2: Value
@@ -67,11 +67,11 @@ def emit_row_terms(spec: RowTermsSpec, arch: Arch) -> Kernel:
 
 
 def _product(spec: RowTermsSpec, arguments: Arguments, sequence: Value, head: Value, first: Value, row: Value) -> Value:
-    """Return the sum of out * dout over this lane's row; 0 past the last row."""
+    """Return the sum of o * dout over this lane's row; 0 past the last row."""
     width = spec.vector_bytes // SCALARS[spec.dtype].bytes
     column = lanes.thread_id() % spec.lanes_per_row * width
     found: list[Value] = []
-    for tensor in (arguments.out, arguments.dout):
+    for tensor in (arguments.o, arguments.dout):
         tokens = Tokens(tensor, sequence, arguments.seqlen_q, arguments.num_heads, spec.head_size)
         view = tokens.view(first, spec.rows, head)
         found.append(convert.fpext(memory.view_load(view, row * tokens.pitch + column, count=width), to=F32))

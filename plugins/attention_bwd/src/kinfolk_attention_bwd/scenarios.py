@@ -41,8 +41,8 @@ def one_sign(drawn: Drawn, generator: np.random.Generator) -> None:
 
 def rows_of_their_own(drawn: Drawn, generator: np.random.Generator) -> None:
     """Let the gradients of a row be larger by far than those of the one before, or smaller."""
-    sizes = 2.0 ** (generator.integers(-6, 7, drawn["dout"].shape[1]))
-    drawn["dout"] *= sizes[None, :, None, None]
+    queries = drawn["dout"].shape[1]
+    drawn["dout"] *= np.exp2(2.0 * generator.standard_normal((1, queries, 1, 1), np.float32))
 
 
 def unlike_heads(drawn: Drawn, generator: np.random.Generator) -> None:
@@ -120,7 +120,7 @@ def _scenario(
         out, lse = forward(own, given)
         if dead:
             lse[..., 3::7], lse[..., 5::11], lse[..., 6::13] = -np.inf, np.inf, np.nan
-        return {**given, "out": out.astype(dtype), "lse": lse.astype(np.float32)}
+        return {**given, "o": out.astype(dtype), "lse": lse.astype(np.float32)}
 
     return Scenario(name=name, about=about, request=own, build=build)
 
@@ -138,7 +138,7 @@ def _drawn(request: AttentionBwdRequest, generator: np.random.Generator) -> Draw
 
 
 def forward(request: AttentionBwdRequest, given: dict[str, Array]) -> tuple[Array, Array]:
-    """Return `out` and `lse` of the forward pass in fp64; of a row that sees no key 0 and -inf."""
+    """Return `o` and `lse` of the forward pass in fp64; of a row that sees no key 0 and -inf."""
     shape = (request.batch, request.seqlen_q, request.num_heads)
     out, lse = np.zeros((*shape, request.head_size_v)), np.full(shape, -np.inf)
     seen = seen_keys(request)

@@ -50,7 +50,7 @@ def count(name: str, most: int, least: int = 1) -> Parameter:
 
 
 def terms(access: str) -> tuple[Parameter, ...]:
-    """Return the parameters of what is kept of each row: minus LSE in powers of 2, and minus the sum of out * dout."""
+    """Return the parameters of what is kept of each row: minus LSE in powers of 2, and minus the sum of o * dout."""
     kind = "write" if access == "write" else "read"
     return tuple(
         Parameter(name=name, type=PointerType(F32), access=kind, alignment=16) for name in ("minus_lse2", "minus_sum")
@@ -78,11 +78,11 @@ class RowTermsSpec(BackwardSpec):
     def parameters(self) -> tuple[Parameter, ...]:
         """Return what the kernel takes.
 
-        `out` and `dout` [batch, seqlen_q, heads, head], `lse` [batch, heads, seqlen_q]; the terms [batch, heads,
+        `o` and `dout` [batch, seqlen_q, heads, head], `lse` [batch, heads, seqlen_q]; the terms [batch, heads,
         rows_kept], where rows_kept is seqlen_q up to a multiple of `ROW_GROUP`.
         """
         return (
-            self.read("out"),
+            self.read("o"),
             self.read("dout"),
             Parameter(name="lse", type=PointerType(F32), alignment=4),
             *terms("write"),

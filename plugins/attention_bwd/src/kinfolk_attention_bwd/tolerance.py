@@ -39,7 +39,7 @@ class Bounds:
 
     With u the unit roundoff of the type, and u_f32: a score errs by e = (head_size + 9) u_f32 scale sum|q k| and 4
     roundings of the size of LSE, so a weight P by e P; a product of dout and a value by (head_size_v + 2) u_f32
-    sum|dout v|, and a row's sum of out * dout likewise, which with P and its error makes that of D = P (product - sum).
+    sum|dout v|, and a row's sum of o * dout likewise, which with P and its error makes that of D = P (product - sum).
     P and D are rounded to the type: by u / sqrt(3) of themselves, as of what is uniform within u, 5 deviations of which
     are allowed, times the other factor. Of a sum over n rows f32 takes n u_f32 of its magnitudes. The result is rounded
     once. No row that nothing reaches may err.
@@ -64,7 +64,7 @@ class Bounds:
         weight = (request.head_size + SCORE_ROUNDINGS) * unit * sizes + 4 * unit * (np.abs(head.lse)[:, None] + 1)
         weight = np.minimum(weight, 1.0)
         product = (request.head_size_v + 2) * unit * (dout @ values.T)
-        product += (request.head_size_v + 2) * unit * (np.abs(head.out) * dout).sum(axis=1)[:, None]
+        product += (request.head_size_v + 2) * unit * (np.abs(head.output) * dout).sum(axis=1)[:, None]
         sure = np.abs(head.gradients) * (weight + 2 * unit) + head.weights * product * (1 + weight)
         of_gradients = np.where(head.seen, sure + lost, 0.0)
         of_weights = np.where(head.seen, head.weights * weight + lost, 0.0)
