@@ -14,8 +14,15 @@ import pytest
 pytestmark = pytest.mark.needs("mla", "gfx942")
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/cli.md", "docs/mla.md", "docs/conformance.md", "docs/attention_fwd.md")
-NEEDED = {"docs/attention_fwd.md": "attention_fwd"}
+PAGES = (
+    "README.md",
+    "docs/cli.md",
+    "docs/mla.md",
+    "docs/conformance.md",
+    "docs/attention_fwd.md",
+    "docs/attention_bwd.md",
+)
+NEEDED = {"docs/attention_fwd.md": "attention_fwd", "docs/attention_bwd.md": "attention_bwd"}
 """Of pages about another family than the module's."""
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 BLOCK = re.compile(r"```console\n\$ ([^\n]*)\n(.*?)```", re.DOTALL)

@@ -45,22 +45,22 @@ class Choice:
 
 _KEYS: Final = Choice(
     {
-        64: Schedule(blocks=4, row_read_ahead=2, column_read_ahead=6),
+        64: Schedule(blocks=4, row_read_ahead=4, column_read_ahead=4),
         128: Schedule(blocks=2, row_read_ahead=5, column_read_ahead=6),
     },
     {
-        64: Schedule(blocks=3, row_read_ahead=5, column_read_ahead=6),
+        64: Schedule(blocks=3, row_read_ahead=4, column_read_ahead=4),
         128: Schedule(blocks=3, tile_rows=32, row_read_ahead=3, column_read_ahead=3, fence_every=2),
     },
 )
-"""Of 128 columns both images of tiles of 64 rows are more than 64 KiB. Sums of 192 keys take 192 registers of a lane."""
+"""Of 128 columns both images of tiles of 64 rows are more than 64 KiB. Sums of 192 keys take 192 registers."""
 _QUERIES: Final = Choice(
     {
-        64: Schedule(blocks=4, row_read_ahead=5, column_read_ahead=6),
+        64: Schedule(blocks=4, row_read_ahead=4, column_read_ahead=4),
         128: Schedule(blocks=4, row_read_ahead=5, column_read_ahead=4, units_after_barrier=1),
     },
     {
-        64: Schedule(blocks=3, row_read_ahead=5, column_read_ahead=6),
+        64: Schedule(blocks=4, row_read_ahead=4, column_read_ahead=4),
         128: Schedule(blocks=3, row_read_ahead=4, column_read_ahead=2, units_after_barrier=1),
     },
 )

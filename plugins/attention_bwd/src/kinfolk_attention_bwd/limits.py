@@ -171,6 +171,17 @@ def _gradient_limits(copies: int) -> tuple[Limit, ...]:
             because="each thread carries a part of a tile",
             remedy="Choose more.",
         ),
+        *(
+            Limit(
+                f"{CODE}.spec.{name}",
+                "cannot",
+                name,
+                field(name) <= field("head_size") // GradientSpec.atom,
+                because="no product is longer in which reads could stand ahead",
+                remedy="Choose fewer.",
+            )
+            for name in ("row_read_ahead", "column_read_ahead")
+        ),
         Limit(
             f"{CODE}.spec.units_after_barrier",
             "cannot",

@@ -49,9 +49,7 @@ def emit_row_terms(spec: RowTermsSpec, arch: Arch) -> Kernel:
         row = lanes.thread_id() // spec.lanes_per_row
         total = _product(spec, arguments, sequence, head, first, row)
         lse = _lse(spec, arguments, sequence, head, first, row)
-        # A comparison with NaN is false. Of a row that sees nothing the sum is of products with 0, if at all.
-        finite = arithmetic.fabs(lse) < INFINITY
-        live = finite & (first + row < arguments.seqlen_q)
+        live = _finite(lse) & (first + row < arguments.seqlen_q)
         minus_lse2 = arithmetic.select(live, lse * -LOG2_E, constant(-INFINITY, F32))
         minus_sum = arithmetic.select(live, arithmetic.fneg(total), constant(0.0, F32))
 
@@ -64,6 +62,11 @@ def emit_row_terms(spec: RowTermsSpec, arch: Arch) -> Kernel:
         control.if_else((lanes.thread_id() % spec.lanes_per_row).eq(0), write)
 
     return build_kernel(spec.symbol(), spec.parameters(), arch=arch, block=spec.waves * LANES, body=body)
+
+
+def _finite(lse: Value) -> Value:
+    """Return whether a row has weights: a comparison with NaN is false."""
+    return arithmetic.fabs(lse) < INFINITY
 
 
 def _product(spec: RowTermsSpec, arguments: Arguments, sequence: Value, head: Value, first: Value, row: Value) -> Value:

@@ -19,6 +19,8 @@ DEVIATIONS: Final = 5.0
 """n roundings in a sum exceed 5 sqrt(n) u times the sum of magnitudes with a chance below 2 exp(-5^2 / 2) = 8e-6."""
 SCORE_ROUNDINGS: Final = 9
 """Roundings from a product to its weight: scale, that times log2 e, LSE times log2 e, multiply-add, exp2, hardware."""
+LARGEST_ERROR: Final = 40.0
+"""Of a score, in powers of e, beyond which nothing is expected of its weight."""
 SMALLEST_STEP: Final = {"bf16": 2.0**-126, "f16": 2.0**-25}
 """What rounding may lose of a number too small for its type to be normal."""
 
@@ -61,8 +63,8 @@ class Bounds:
         scale, lost = float(np.float32(request.scale)), SMALLEST_STEP.get(request.dtype, 0.0)
         query, keys, values, dout = (np.abs(each) for each in (head.query, head.keys, head.values, head.dout))
         sizes = scale * (query @ keys.T)
-        weight = (request.head_size + SCORE_ROUNDINGS) * unit * sizes + 4 * unit * (np.abs(head.lse)[:, None] + 1)
-        weight = np.minimum(weight, 1.0)
+        score = (request.head_size + SCORE_ROUNDINGS) * unit * sizes + 4 * unit * (np.abs(head.lse)[:, None] + 1)
+        weight = np.expm1(np.minimum(score, LARGEST_ERROR))
         product = (request.head_size_v + 2) * unit * (dout @ values.T)
         product += (request.head_size_v + 2) * unit * (np.abs(head.output) * dout).sum(axis=1)[:, None]
         sure = np.abs(head.gradients) * (weight + 2 * unit) + head.weights * product * (1 + weight)
