@@ -42,10 +42,10 @@ def instructions_that_ran(executor: MachineExecutor, artifact: Artifact, number:
     return [each for each in instructions(artifact, number) if each.offset in ran]
 
 
-def other_store(ran: Sequence[Encoded]) -> dict[int, int]:
-    """Return the word of a fault: the last store of these instructions stores another register."""
-    last = [each for each in ran if each.format in ("MUBUF", "FLAT") and each.opcode in STORES][-1]
-    return {last.offset + 4: (last.bits >> 32) ^ OTHER_REGISTER << 8}
+def other_store(ran: Sequence[Encoded], place: int = -1) -> dict[int, int]:
+    """Return the word of a fault: the last store of these instructions, or that at a place, stores another register."""
+    chosen = [each for each in ran if each.format in ("MUBUF", "FLAT") and each.opcode in STORES][place]
+    return {chosen.offset + 4: (chosen.bits >> 32) ^ OTHER_REGISTER << 8}
 
 
 def edited(artifact: Artifact, places: Mapping[int, int], number: int = 0) -> Artifact:
