@@ -48,7 +48,7 @@ def test_a_difference_is_shown_with_the_command(root: Path, tmp_path: Path, chan
     shutil.copytree(root / "docs" / "generated", folder)
     page = folder / "support.md"
     if change == "a word":
-        page.write_text(page.read_text().replace("at most 65535", "at most 65536", 1))
+        page.write_text(page.read_text().replace("`num_seqs` | at most 65535", "`num_seqs` | at most 65536", 1))
     elif change == "a page less":
         page.unlink()
     elif change == "a page more":
