@@ -207,7 +207,7 @@ def window_from_the_first_key(patch: Patch) -> None:
     whole = queries.Queries._before
 
     def before(self: queries.Queries, number: Value) -> Value | None:
-        return whole(self, number - (self.arguments.seqlen_k - self.arguments.seqlen_q))
+        return whole(self, number - (self.sequence.length - self.sequence.queries))
 
     patch.setattr(queries.Queries, "_before", before)
 

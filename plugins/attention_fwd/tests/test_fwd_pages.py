@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from kinfolk.check import SparseArray
+from kinfolk_attention_fwd.drawn import drawn
 from kinfolk_attention_fwd.page_addresses import shape_of
-from kinfolk_attention_fwd.paged_scenarios import DEAD, drawn, paged, paged_scenarios
+from kinfolk_attention_fwd.paged_scenarios import DEAD, paged, paged_scenarios
 from kinfolk_attention_fwd.reference import findings, reference, sequences, useful_flops
 from kinfolk_attention_fwd.request import AttentionFwdRequest
 

@@ -115,6 +115,75 @@ def test_it_agrees_with_onnx(changes):
     np.testing.assert_allclose(expected["lse"].value, lse, rtol=1e-5, atol=1e-6)
 
 
+QUERIES, LENGTHS = (5, 0, 1, 9, 3), (14, 8, 6, 4, 0)
+
+
+def one_after_the_other(request):
+    """Return the request over sequences of any lengths, its inputs, and for each one that has queries where they are,
+    the request of it alone, and its inputs.
+    """
+    counts = {"total_q": sum(QUERIES), "max_seqlen_q": 9, "total_k": sum(LENGTHS), "max_seqlen_k": 14}
+    whole = attrs.evolve(request, layout="varlen", num_seqs=len(LENGTHS), **counts)
+    drawn_rows = drawn(attrs.evolve(request, num_seqs=1, total_q=18, max_seqlen_q=18, max_seqlen_k=32))
+    inputs = drawn_rows | {name: drawn_rows[name][0] for name in ("q", "k", "v")}
+    inputs |= {f"cu_seqlens_{name}": np.cumsum([0, *rows]) for name, rows in (("q", QUERIES), ("k", LENGTHS))}
+    alone = []
+    for number, (queries, keys) in enumerate(zip(QUERIES, LENGTHS, strict=True)):
+        tokens, rows = (slice(*inputs[f"cu_seqlens_{name}"][number : number + 2]) for name in ("q", "k"))
+        parts = {name: inputs[name][None, where] for name, where in (("q", tokens), ("k", rows), ("v", rows))}
+        own = attrs.evolve(request, num_seqs=1, total_q=queries, max_seqlen_q=queries, max_seqlen_k=keys)
+        alone += [(tokens, own, inputs | parts)] if queries else []
+    return whole, inputs, alone
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"causal": False}, {"window_left": 3}, {"alibi": True, "softcap": 2.0}, {"sinks": True, "window_left": 2}],
+    ids=str,
+)
+def test_sequences_of_any_lengths_are_each_as_onnx_says_alone(changes):
+    request, inputs, alone = one_after_the_other(attrs.evolve(REQUEST, **changes))
+    expected = reference(request, inputs)
+    assert len(list(sequences(request, inputs))) == len(alone) == 4
+    for tokens, own, parts in alone:
+        if own.max_seqlen_k:
+            (out,), (lse,) = by_onnx(own, parts)
+            seen = np.isfinite(lse.T)
+            found, sums = expected["out"].value[tokens], expected["lse"].value[:, tokens]
+            np.testing.assert_allclose(found[seen], out[seen], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(sums, lse, rtol=1e-5, atol=1e-6)
+            assert (found[~seen] == 0.0).all()
+    last = slice(15, 18)  # has no keys
+    assert (expected["out"].value[last] == 0.0).all() and useful_flops(request, inputs) == sum(
+        useful_flops(own, parts) for _, own, parts in alone
+    )
+
+
+def test_keys_of_the_sequence_before_are_seen():
+    """Negative control: offsets of keys that begin one earlier."""
+    request, inputs, _ = one_after_the_other(REQUEST)
+    right, moved = reference(request, inputs), inputs["cu_seqlens_k"].copy()
+    moved[1:-1] -= 1
+    wrong = reference(request, inputs | {"cu_seqlens_k": moved})
+    apart = np.abs(right["out"].value - wrong["out"].value) > right["out"].tolerance.bound
+    assert apart[:5].any() and apart[5].any() and apart[6:15].any()
+
+
+@pytest.mark.parametrize(
+    ("strange", "rows"), [((5, 3), 0), ((-1, 3), 0), ((0, 11), 0), ((3, 3), 0), ((2, 10), 4), ((2, 5), 3)], ids=str
+)
+def test_offsets_that_no_caller_may_pass_have_a_meaning(strange, rows):
+    """Rows that fall, or of which some do not exist, are none; more than the longest sequence has are not looked at."""
+    changes = {"num_seqs": 1, "total_q": 1, "max_seqlen_q": 1, "max_seqlen_k": 4, "total_k": 4}
+    request = attrs.evolve(REQUEST, layout="varlen", causal=False, **changes)
+    object.__setattr__(request, "total_k", 10)
+    inputs = drawn(attrs.evolve(REQUEST, num_seqs=1, total_q=1, max_seqlen_q=1, max_seqlen_k=10))
+    flat = {name: inputs[name][0] for name in ("q", "k", "v")}
+    offsets = {"cu_seqlens_q": np.array([0, 1]), "cu_seqlens_k": np.array(strange)}
+    [found] = sequences(request, inputs | flat | offsets)
+    assert len(found.keys) == found.length == rows
+
+
 @pytest.mark.parametrize(
     ("changes", "other"),
     [

@@ -22,11 +22,14 @@ DENSE = AttentionFwdRequest(
     scale=128**-0.5,
 )
 PAGED = attrs.evolve(DENSE, layout="paged", page_size=16, num_pages=9, total_q=44)
+VARLEN = attrs.evolve(DENSE, layout="varlen", total_q=44, total_k=71)
 
 
 def test_the_fields_are_those_of_the_family():
-    names = "layout num_seqs total_q max_seqlen_q max_seqlen_k num_heads num_kv_heads head_size head_size_v page_size"
-    names += " num_pages dtype kv_dtype causal window_left softcap sinks alibi return_lse scale k_scale v_scale"
+    names = "layout num_seqs total_q max_seqlen_q max_seqlen_k total_k num_heads num_kv_heads head_size head_size_v"
+    names += (
+        " page_size num_pages dtype kv_dtype causal window_left softcap sinks alibi return_lse scale k_scale v_scale"
+    )
     assert [field.name for field in attrs.fields(AttentionFwdRequest)] == [
         *names.split(),
         *("num_seg", "num_cus", "candidate"),
@@ -46,6 +49,14 @@ def test_the_fields_are_those_of_the_family():
         (PAGED, {"page_size": 0}, "page_size"),
         (PAGED, {"total_q": 19}, "total_q"),
         (PAGED, {"total_q": 61}, "total_q"),
+        (PAGED, {"total_k": 1}, "total_k"),
+        (DENSE, {"total_k": 150}, "total_k"),
+        (VARLEN, {"total_k": 49}, "total_k"),
+        (VARLEN, {"total_k": 151}, "total_k"),
+        (VARLEN, {"max_seqlen_k": 0}, "total_k"),
+        (VARLEN, {"total_q": 61}, "total_q"),
+        (VARLEN, {"page_size": 16}, "page_size"),
+        (VARLEN, {"num_pages": 1}, "num_pages"),
         (DENSE, {"window_left": -2}, "window_left"),
         (DENSE, {"softcap": -1.0}, "softcap"),
         (DENSE, {"softcap": 30}, "softcap"),
@@ -70,6 +81,9 @@ def test_fields_that_do_not_fit_are_refused_by_name(request_, changes, field):
         (PAGED, {"total_q": 20}),
         (PAGED, {"total_q": 60}),
         (PAGED, {"page_size": 1, "num_pages": 0}),
+        (VARLEN, {"total_k": 50}),
+        (VARLEN, {"total_k": 150, "total_q": 60}),
+        (VARLEN, {"max_seqlen_k": 0, "total_k": 0}),
     ],
     ids=str,
 )
@@ -82,9 +96,14 @@ def test_a_refused_number_comes_with_one_that_fits():
         attrs.evolve(DENSE, num_kv_heads=3)
     with pytest.raises(ValueError, match=r"total_q must be from max_seqlen_q = 20 to num_seqs \* max_seqlen_q = 60"):
         attrs.evolve(PAGED, total_q=61)
+    with pytest.raises(ValueError, match=r"total_k must be from max_seqlen_k = 50 to .* got 49. Pass 50"):
+        attrs.evolve(VARLEN, total_k=49)
 
 
-@pytest.mark.parametrize(("layout", "filled"), [("dense", {"total_q": 60}), ("paged", {"page_size": 16})])
+@pytest.mark.parametrize(
+    ("layout", "filled"),
+    [("dense", {"total_q": 60}), ("varlen", {"total_q": 60, "total_k": 150}), ("paged", {"page_size": 16})],
+)
 def test_the_command_line_fills_in_what_follows(layout, filled):
     given = {"layout": layout, "num_seqs": 3, "max_seqlen_q": 20, "max_seqlen_k": 50, "num_heads": 8, "head_size": 64}
     found = AttentionFwdRequest.cli_defaults(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kinfolk.expr import Expr, ceil_div, field, floor_div, select
@@ -29,10 +30,15 @@ def query_blocks(spec: AttentionSpec) -> Expr:
 
 
 def arguments_of(
-    spec: AttentionSpec, numbers: Mapping[str, Expr], request: AttentionFwdRequest
+    spec: AttentionSpec,
+    numbers: Mapping[str, Expr],
+    request: AttentionFwdRequest,
+    bound: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Argument, ...]:
-    """Return the arguments: bindings and fields of the request, of the same names, `numbers`, and those of heads."""
-    bound = bound_of_heads(request)
+    """Return the arguments: bindings and fields of the request, of the same names or as `bound` says, `numbers`, and
+    those of heads.
+    """
+    bound = {**bound_of_heads(request), **bound}
     integers = {
         **numbers,
         "num_heads": field("num_heads"),

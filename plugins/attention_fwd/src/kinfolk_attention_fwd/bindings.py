@@ -12,21 +12,47 @@ if TYPE_CHECKING:
     from kinfolk_attention_fwd.request import AttentionFwdRequest
 
 _SEQUENCES, _QUERIES, _KEYS = (Axis(field(name)) for name in ("num_seqs", "max_seqlen_q", "max_seqlen_k"))
-_TOKENS, _PAGES, _ROWS = (Axis(field(name)) for name in ("total_q", "num_pages", "page_size"))
+_TOKENS, _TOTAL_KEYS = Axis(field("total_q")), Axis(field("total_k"))
+_PAGES, _ROWS = Axis(field("num_pages")), Axis(field("page_size"))
 _HEADS, _KV_HEADS = Axis(field("num_heads")), Axis(field("num_kv_heads"))
 _WIDTH, _VALUE_WIDTH = Axis(field("head_size")), Axis(field("head_size_v"))
+NO_OFFSETS: Final = "no_offsets"
 OUT_MEANS: Final = "weighted values of each query and head; 0 where it sees no keys"
 LSE_MEANS: Final = "natural logarithm of the sum of exp(score); -inf where no key is seen and there is no sink"
 
 
 def dense_bindings(request: AttentionFwdRequest) -> tuple[Binding, ...]:
-    """Return the tensors of whole rows. LSE that is not asked for is a workspace: the kernel is the same."""
+    """Return the tensors of whole rows, all sequences alike. What the kernel can have beyond what is asked for is a
+    workspace: LSE, and offsets, of which there are none.
+    """
     return (
         _given("q", request.dtype, (_SEQUENCES, _QUERIES, _HEADS, _WIDTH), "queries"),
         _given("k", request.kv_dtype, (_SEQUENCES, _KEYS, _KV_HEADS, _WIDTH), "keys"),
         _given("v", request.kv_dtype, (_SEQUENCES, _KEYS, _KV_HEADS, _VALUE_WIDTH), "values"),
         *_of_heads(request),
+        Binding(
+            name=NO_OFFSETS,
+            role="workspace",
+            dtype="i32",
+            shape=(Axis(0),),
+            alignment=4,
+            access="readwrite",
+            means="nothing: where a sequence begins follows from its number",
+        ),
         *_results(request, (_SEQUENCES, _QUERIES), (_SEQUENCES, _HEADS, _QUERIES)),
+    )
+
+
+def varlen_bindings(request: AttentionFwdRequest) -> tuple[Binding, ...]:
+    """Return the tensors of whole rows, one sequence after the other, each from its offsets on; LSE likewise."""
+    return (
+        _given("q", request.dtype, (_TOKENS, _HEADS, _WIDTH), "queries"),
+        _given("k", request.kv_dtype, (_TOTAL_KEYS, _KV_HEADS, _WIDTH), "keys"),
+        _given("v", request.kv_dtype, (_TOTAL_KEYS, _KV_HEADS, _VALUE_WIDTH), "values"),
+        _offsets("q", "queries"),
+        _offsets("k", "keys"),
+        *_of_heads(request),
+        *_results(request, (_TOKENS,), (_HEADS, _TOKENS)),
     )
 
 
@@ -41,13 +67,7 @@ def paged_bindings(request: AttentionFwdRequest, *, sloped: bool) -> tuple[Bindi
         _given("q", request.dtype, (_TOKENS, _HEADS, _WIDTH), "queries"),
         _given("k", request.kv_dtype, (_PAGES, _ROWS, _KV_HEADS, _WIDTH), "keys of each page"),
         _given("v", request.kv_dtype, (_PAGES, _ROWS, _KV_HEADS, _VALUE_WIDTH), "values of each page"),
-        _given(
-            "cu_seqlens_q",
-            "i32",
-            (Axis(field("num_seqs") + 1),),
-            "where each sequence's queries begin, from 0 to total_q",
-            4,
-        ),
+        _offsets("q", "queries"),
         _given("seqused_k", "i32", (_SEQUENCES,), "how many keys each sequence has, those of its queries included", 4),
         _given(
             "block_table",
@@ -74,8 +94,20 @@ def paged_bindings(request: AttentionFwdRequest, *, sloped: bool) -> tuple[Bindi
     )
 
 
+def _offsets_hold(rows: str) -> Offsets:
+    """Return what offsets of queries or keys hold."""
+    return Offsets(
+        tensor=f"cu_seqlens_{rows}",
+        count=field("num_seqs"),
+        max_step=field(f"max_seqlen_{rows}"),
+        last=field(f"total_{rows}"),
+    )
+
+
+VARLEN_CONTENTS: Final[tuple[ContentCheck, ...]] = (_offsets_hold("q"), _offsets_hold("k"))
+"""What the index tensors of rows hold."""
 PAGED_CONTENTS: Final[tuple[ContentCheck, ...]] = (
-    Offsets(tensor="cu_seqlens_q", count=field("num_seqs"), max_step=field("max_seqlen_q"), last=field("total_q")),
+    _offsets_hold("q"),
     Lengths(tensor="seqused_k", count=field("num_seqs"), most=field("max_seqlen_k")),
     PageIds(table="block_table", lengths="seqused_k", page_size=field("page_size"), bound=field("num_pages")),
 )
@@ -84,6 +116,11 @@ PAGED_CONTENTS: Final[tuple[ContentCheck, ...]] = (
 
 def _given(name: str, dtype: str, shape: tuple[Axis, ...], means: str, alignment: int = 16) -> Binding:
     return Binding(name=name, role="input", dtype=dtype, shape=shape, alignment=alignment, access="read", means=means)
+
+
+def _offsets(rows: str, what: str) -> Binding:
+    means = f"where each sequence's {what} begin, from 0 to total_{rows}"
+    return _given(f"cu_seqlens_{rows}", "i32", (Axis(field("num_seqs") + 1),), means, 4)
 
 
 def _of_heads(request: AttentionFwdRequest) -> tuple[Binding, ...]:

@@ -55,6 +55,23 @@ def drawn_of_heads(request: AttentionFwdRequest, generator: np.random.Generator)
     return found
 
 
+def drawn(
+    request: AttentionFwdRequest, generator: np.random.Generator, queries: Sequence[int], lengths: Sequence[int]
+) -> Rows:
+    """Draw queries, keys and values of unit scale for sequences of so many."""
+
+    def draw(counts: Sequence[int], heads: int, width: int) -> tuple[Singles, ...]:
+        return tuple(generator.standard_normal((count, heads, width), np.float32) for count in counts)
+
+    return Rows(
+        request,
+        draw(queries, request.num_heads, request.head_size),
+        draw(lengths, request.num_kv_heads, request.head_size),
+        draw(lengths, request.num_kv_heads, request.head_size_v),
+        drawn_of_heads(request, generator),
+    )
+
+
 def nothing(rows: Rows) -> None:
     """Change nothing."""
 

@@ -20,7 +20,7 @@ from kinfolk_attention_fwd.drawn import (
     Rows,
     climbing,
     constant,
-    drawn_of_heads,
+    drawn,
     extreme,
     high_sinks,
     low_sinks,
@@ -144,23 +144,6 @@ def _scenario(
         return inputs
 
     return Scenario(name=name, about=about, request=own, build=build)
-
-
-def drawn(
-    request: AttentionFwdRequest, generator: np.random.Generator, queries: Sequence[int], lengths: Sequence[int]
-) -> Rows:
-    """Draw queries, keys and values of unit scale for sequences of so many."""
-
-    def draw(counts: Sequence[int], heads: int, width: int) -> tuple[npt.NDArray[np.float32], ...]:
-        return tuple(generator.standard_normal((count, heads, width), np.float32) for count in counts)
-
-    return Rows(
-        request,
-        draw(queries, request.num_heads, request.head_size),
-        draw(lengths, request.num_kv_heads, request.head_size),
-        draw(lengths, request.num_kv_heads, request.head_size_v),
-        drawn_of_heads(request, generator),
-    )
 
 
 def paged(request: AttentionFwdRequest, generator: np.random.Generator, rows: Rows) -> dict[str, Array]:

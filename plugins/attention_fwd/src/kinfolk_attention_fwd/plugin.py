@@ -113,8 +113,9 @@ def kinfolk_scenarios(request: Request) -> Iterable[Scenario]:
         return ()
     from kinfolk_attention_fwd.paged_scenarios import paged_scenarios
     from kinfolk_attention_fwd.scenarios import dense_scenarios
+    from kinfolk_attention_fwd.varlen_scenarios import varlen_scenarios
 
-    return (*dense_scenarios(request), *paged_scenarios(request))
+    return (*dense_scenarios(request), *varlen_scenarios(request), *paged_scenarios(request))
 
 
 @hookimpl

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from kinfolk.check import Expected, Finding, Tolerance
+from kinfolk.check import Expected, Finding, SparseArray, Tolerance
 from kinfolk_attention_fwd.tolerance import Bounds
 
 if TYPE_CHECKING:
@@ -38,10 +38,11 @@ class Sequence:
 
 def sequences(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> Iterator[Sequence]:
     """Yield the sequences of a batch that have a query."""
-    return _of_pages(request, inputs) if request.layout == "paged" else _of_rows(request, inputs)
+    by_layout = {"dense": _alike, "varlen": _of_rows, "paged": _of_pages}
+    return by_layout[request.layout](request, inputs)
 
 
-def _of_rows(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> Iterator[Sequence]:
+def _alike(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> Iterator[Sequence]:
     key_unit, value_unit = _units(request)
     for number in range(request.num_seqs if request.max_seqlen_q else 0):
         query, keys, values = (inputs[name][number].astype(np.float64) for name in ("q", "k", "v"))
@@ -50,16 +51,42 @@ def _of_rows(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> Itera
         yield Sequence(place, query, keys * key_unit, values * value_unit, positions, request.max_seqlen_k)
 
 
+def _rows_between(offsets: Array, number: int, total: int, most: int) -> slice:
+    """Return the rows of a sequence, none where offsets fall or name rows past the last of all."""
+    first, last = (int(offset) for offset in offsets[number : number + 2])
+    return slice(first, min(last, first + most)) if 0 <= first <= last <= total else slice(0, 0)
+
+
+def _taken(tensor: Array | SparseArray, rows: slice) -> Array:
+    if isinstance(tensor, SparseArray):
+        return np.stack([tensor[row] for row in range(rows.start, rows.stop)])
+    return tensor[rows]
+
+
+def _of_rows(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> Iterator[Sequence]:
+    """Yield them in order: queries and keys between the offsets of each, as `_rows_between` says."""
+    key_unit, value_unit = _units(request)
+    for number in range(request.num_seqs):
+        tokens = _rows_between(inputs["cu_seqlens_q"], number, request.total_q, request.max_seqlen_q)
+        rows = _rows_between(inputs["cu_seqlens_k"], number, request.total_k, request.max_seqlen_k)
+        if tokens.start == tokens.stop:
+            continue
+        query, keys, values = (
+            _taken(inputs[name], where).astype(np.float64) for name, where in (("q", tokens), ("k", rows), ("v", rows))
+        )
+        positions = np.arange(len(keys), dtype=np.int64)
+        yield Sequence((tokens,), query, keys * key_unit, values * value_unit, positions, len(keys))
+
+
 def _of_pages(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> Iterator[Sequence]:
     """Yield them in order; offsets that fall, or name rows past the last, make a sequence without queries, a length
     below 0 or above the most is the nearest that there may be, and keys of an id outside the cache do not exist.
     """
     units, page = _units(request), request.page_size
     for number in range(request.num_seqs):
-        first, last = (int(offset) for offset in inputs["cu_seqlens_q"][number : number + 2])
-        if not 0 <= first < last <= request.total_q:
+        tokens = _rows_between(inputs["cu_seqlens_q"], number, request.total_q, request.max_seqlen_q)
+        if tokens.start == tokens.stop:
             continue
-        tokens = slice(first, min(last, first + request.max_seqlen_q))
         length = min(max(int(inputs["seqused_k"][number]), 0), request.max_seqlen_k)
         slots = inputs["block_table"][number][: -(-length // page)].astype(np.int64)
         known = (slots >= 0) & (slots < request.num_pages)
@@ -144,13 +171,13 @@ def heads(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> Iterator
 
 
 def reference(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> dict[str, Any]:
-    """Return `out` and `lse` as Expected: [sequences, queries, heads, columns] and [sequences, heads, queries], or of
-    pages [tokens, heads, columns] and [heads, tokens] with `status`, how many page ids in use lie outside the cache.
+    """Return `out` and `lse` as Expected: of equal sequences [sequences, queries, heads, columns] and [sequences,
+    heads, queries], of others [tokens, heads, columns] and [heads, tokens]; of pages also `status`, how many page ids
+    in use lie outside the cache.
 
     Inputs are those of the plan's bindings, by name. `scale` and `softcap` are the f32 that a kernel is passed.
     """
-    paged = request.layout == "paged"
-    rows = (request.total_q,) if paged else (request.num_seqs, request.max_seqlen_q)
+    rows = (request.num_seqs, request.max_seqlen_q) if request.layout == "dense" else (request.total_q,)
     shape = (*rows, request.num_heads)
     out, lse = np.zeros((*shape, request.head_size_v)), np.full(shape, -np.inf)
     out_bound, lse_bound = np.zeros_like(out), np.zeros(shape)
@@ -161,7 +188,7 @@ def reference(request: AttentionFwdRequest, inputs: Mapping[str, Array]) -> dict
     expected: dict[str, Any] = {"out": Expected(out, Tolerance(out_bound))}
     if request.return_lse:
         expected["lse"] = Expected(np.swapaxes(lse, -1, -2), Tolerance(np.swapaxes(lse_bound, -1, -2)))
-    if paged:
+    if request.layout == "paged":
         expected["status"] = np.array([sum(each.refused for each in sequences(request, inputs))], np.int64)
     return expected
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
-from kinfolk.expr import all_of, ceil_div, eq, field, ne, select
+from kinfolk.expr import Expr, all_of, ceil_div, eq, field, ne, select
 from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, OneOf, Optional, launch_field, means
 from kinfolk.ir.types import SCALARS
 from kinfolk.operand import Operand
@@ -16,7 +16,7 @@ from kinfolk.request import Relation, Request
 from kinfolk_attention_fwd.operands import OPERANDS
 
 FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
-LAYOUTS: Final = ("dense", "paged")
+LAYOUTS: Final = ("dense", "varlen", "paged")
 CACHE_SCALE: Final = ExactFloat(minimum=2.0**-32, maximum=2.0**32)
 """Factors of a cache: far from what any quantisation chooses on both sides."""
 SCALE: Final = ExactFloat(minimum=2.0**-93, maximum=2.0**94)
@@ -26,7 +26,18 @@ than 8 from any score near 0: a running maximum that starts there is left at the
 SOFTCAP: Final = ExactFloat(minimum=0.0, maximum=2.0**20)
 
 _LEAST, _MOST = field("max_seqlen_q"), field("num_seqs") * field("max_seqlen_q")
+_LEAST_KEYS, _MOST_KEYS = field("max_seqlen_k"), field("num_seqs") * field("max_seqlen_k")
 _DENSE: Final = eq(field("layout"), "dense")
+_VARLEN: Final = eq(field("layout"), "varlen")
+_PAGED: Final = eq(field("layout"), "paged")
+
+
+def _total_fits(total: Expr, most_of_one: Expr) -> Expr:
+    """Return whether sequences can have so many rows, one of them the most; divided, so that no batch is too large."""
+    several = ceil_div(total, most_of_one) <= field("num_seqs")
+    return all_of(total >= most_of_one, select(most_of_one > 0, several, eq(total, 0)))
+
+
 HEADS_FIT: Final = Relation(
     field="num_heads",
     condition=eq(field("num_heads") // field("num_kv_heads") * field("num_kv_heads"), field("num_heads")),
@@ -39,10 +50,8 @@ HEADS_FIT: Final = Relation(
 )
 QUERIES_FIT: Final = Relation(
     field="total_q",
-    # Divided, not multiplied, so that no batch is too large to be judged.
     condition=all_of(
-        field("total_q") >= _LEAST,
-        select(_LEAST > 0, ceil_div(field("total_q"), _LEAST) <= field("num_seqs"), eq(field("total_q"), 0)),
+        _total_fits(field("total_q"), _LEAST),
         select(all_of(_DENSE, field("total_q") >= _LEAST), eq(field("total_q"), _MOST), True),
     ),
     rule="from max_seqlen_q = {least} to num_seqs * max_seqlen_q = {most}, which it is where layout is dense",
@@ -54,17 +63,29 @@ QUERIES_FIT: Final = Relation(
     },
 )
 """No batch has other counts: each sequence has at most `max_seqlen_q` queries, and one of them has that many."""
+KEYS_FIT: Final = Relation(
+    field="total_k",
+    condition=select(_VARLEN, _total_fits(field("total_k"), _LEAST_KEYS), eq(field("total_k"), 0)),
+    rule="from max_seqlen_k = {least} to num_seqs * max_seqlen_k = {most} where layout is varlen, else 0",
+    remedy="Pass {nearest}.",
+    numbers={
+        "least": _LEAST_KEYS,
+        "most": _MOST_KEYS,
+        "nearest": select(_VARLEN, select(field("total_k") < _LEAST_KEYS, _LEAST_KEYS, _MOST_KEYS), 0),
+    },
+)
+"""Keys in rows are counted as queries are; those in pages by page, and of sequences that are all alike by sequence."""
 PAGES_FIT: Final = Relation(
     field="page_size",
-    condition=select(_DENSE, eq(field("page_size"), 0), field("page_size") > 0),
-    rule="0 where layout is dense, at least 1 where it is paged",
+    condition=select(_PAGED, field("page_size") > 0, eq(field("page_size"), 0)),
+    rule="at least 1 where layout is paged, else 0",
     remedy="Pass {nearest}.",
-    numbers={"nearest": select(_DENSE, 0, 16)},
+    numbers={"nearest": select(_PAGED, 16, 0)},
 )
 NO_PAGES: Final = Relation(
     field="num_pages",
-    condition=select(_DENSE, eq(field("num_pages"), 0), True),
-    rule="0 where layout is dense",
+    condition=select(_PAGED, True, eq(field("num_pages"), 0)),
+    rule="0 where layout is not paged",
     remedy="Pass 0.",
 )
 
@@ -73,8 +94,9 @@ NO_PAGES: Final = Relation(
 class AttentionFwdRequest(Request):
     """softmax(scores) V for each query head; head h reads the keys and values of head h // (num_heads / num_kv_heads).
 
-    *dense*: `num_seqs` sequences of `max_seqlen_q` queries and `max_seqlen_k` keys each. *paged*: `total_q` queries of
-    sequences with up to so many, keys and values in `num_pages` pages of `page_size` rows.
+    *dense*: `num_seqs` sequences of `max_seqlen_q` queries and `max_seqlen_k` keys each. *varlen*: sequences with up to
+    so many, `total_q` queries and `total_k` keys of all, one sequence after the other. *paged*: queries likewise, keys
+    and values in `num_pages` pages of `page_size` rows.
 
     A score is, in this order: scale q.k; capped to softcap tanh(score / softcap), where `softcap` is not 0; with
     `alibi`, plus slope * (key - ahead), a slope a head, where a sequence has `ahead` more keys than queries. Query i
@@ -86,11 +108,14 @@ class AttentionFwdRequest(Request):
     """
 
     family: ClassVar[str] = "attention_fwd"
-    relations: ClassVar[tuple[Relation, ...]] = (HEADS_FIT, QUERIES_FIT, PAGES_FIT, NO_PAGES)
+    relations: ClassVar[tuple[Relation, ...]] = (HEADS_FIT, QUERIES_FIT, KEYS_FIT, PAGES_FIT, NO_PAGES)
     operands: ClassVar[tuple[Operand, ...]] = OPERANDS
 
     layout: str = attrs.field(
-        validator=OneOf(LAYOUTS), metadata=means("dense: keys in rows, all sequences alike; paged: in pages by a table")
+        validator=OneOf(LAYOUTS),
+        metadata=means(
+            "dense: keys in rows, all sequences alike; varlen: in rows by offsets; paged: in pages by a table"
+        ),
     )
     num_seqs: int = launch_field(validator=ExactInt(), metadata=means("sequences in the batch"))
     total_q: int = launch_field(validator=ExactInt(minimum=0), metadata=means("query tokens of all sequences"))
@@ -100,15 +125,18 @@ class AttentionFwdRequest(Request):
     max_seqlen_k: int = launch_field(
         validator=ExactInt(minimum=0), metadata=means("the most keys of one sequence; of each, if dense")
     )
+    total_k: int = launch_field(
+        default=0, validator=ExactInt(minimum=0), metadata=means("keys of all sequences; 0 if not varlen")
+    )
     num_heads: int = attrs.field(validator=ExactInt(), metadata=means("query heads"))
     num_kv_heads: int = attrs.field(validator=ExactInt(), metadata=means("heads of keys and values"))
     head_size: int = attrs.field(validator=ExactInt(), metadata=means("width of a query and of a key"))
     head_size_v: int = attrs.field(validator=ExactInt(), metadata=means("width of a value and of an output row"))
     page_size: int = attrs.field(
-        default=0, validator=ExactInt(minimum=0), metadata=means("rows of a cache page; 0 if dense")
+        default=0, validator=ExactInt(minimum=0), metadata=means("rows of a cache page; 0 if not paged")
     )
     num_pages: int = launch_field(
-        default=0, validator=ExactInt(minimum=0), metadata=means("pages of the cache; 0 if dense")
+        default=0, validator=ExactInt(minimum=0), metadata=means("pages of the cache; 0 if not paged")
     )
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES), metadata=means("element type of query and output"))
     kv_dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES), metadata=means("element type of keys and values"))
@@ -152,7 +180,7 @@ class AttentionFwdRequest(Request):
     @classmethod
     def cli_defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return bf16, causal with LSE, heads of 128 with keys of their own, the scale of their width, and as many
-        queries, or pages of 16, as the sequences can fill.
+        queries, keys in rows, or pages of 16, as the sequences can fill.
         """
         found: dict[str, Any] = {"head_size": 128, "dtype": "bf16", "causal": True, "return_lse": True}
         known = {**found, **given}
@@ -160,8 +188,10 @@ class AttentionFwdRequest(Request):
         found["scale"] = 1.0 / math.sqrt(known["head_size"])
         if "num_heads" in known:
             found["num_kv_heads"] = known["num_heads"]
-        if known.get("layout") == "dense" and "num_seqs" in known and "max_seqlen_q" in known:
-            found["total_q"] = known["num_seqs"] * known["max_seqlen_q"]
+        totals = {"dense": ("q",), "varlen": ("q", "k")}.get(known.get("layout", ""), ())
+        for rows in totals:
+            if "num_seqs" in known and f"max_seqlen_{rows}" in known:
+                found[f"total_{rows}"] = known["num_seqs"] * known[f"max_seqlen_{rows}"]
         if known.get("layout") == "paged":
             found["page_size"] = 16
             page = known.get("page_size", 16)

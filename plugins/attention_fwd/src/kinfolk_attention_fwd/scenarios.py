@@ -1,4 +1,4 @@
-"""The inputs on which attention over whole rows is run: each a situation that some plausible mistake gets wrong.
+"""The inputs on which attention over equal sequences in rows is run, each of which some plausible mistake gets wrong.
 
 Scenarios have lengths of their own, few heads, and more sequences than one where that is what they are about.
 """
@@ -102,11 +102,18 @@ def mutation_requests() -> tuple[AttentionFwdRequest, ...]:
         scale=128**-0.5,
         candidate="attention_fwd.dense",
     )
+    windowed = attrs.evolve(plain, window_left=70, sinks=True, head_size=64, head_size_v=64, scale=64**-0.5)
     return (
         plain,
         attrs.evolve(plain, causal=False, softcap=20.0, alibi=True, max_seqlen_q=40, total_q=80),
-        attrs.evolve(plain, window_left=70, sinks=True, head_size=64, head_size_v=64, scale=64**-0.5),
+        attrs.evolve(windowed, layout="varlen", total_q=300, total_k=400),
     )
+
+
+def alike_scenario(request: AttentionFwdRequest) -> Scenario:
+    """Return one of sequences that are all alike, of a request whose kernels have those too."""
+    each = attrs.evolve(request, layout="dense", total_q=request.num_seqs * request.max_seqlen_q, total_k=0)
+    return _scenario(few_heads(each), "alike", "as many queries and keys in each sequence, without offsets", 33, 129)
 
 
 def few_heads(request: AttentionFwdRequest) -> AttentionFwdRequest:

@@ -34,7 +34,9 @@ SINK_ROUNDINGS: Final = 8
 RESCALED_KEYS: Final = 32
 """An accumulator is rescaled once for so many keys at most."""
 SMALLEST_STEP: Final = {"bf16": 2.0**-118, "f16": 2.0**-25}
-"""What weights may lose below the smallest number of their type: the largest is at least 1 before it is divided."""
+"""What weights may lose below the smallest number of their type, and a result: the largest weight is at least 1 before
+it is divided, a result may be next to nothing beside a sink.
+"""
 
 
 @attrs.frozen(eq=False)
@@ -93,7 +95,8 @@ class Bounds:
         rounded = DEVIATIONS * (unit / 3.0**0.5) * np.sqrt(self.head.weights**2 @ self.head.values**2)
         likely = drift[:, None] * self._magnitude + rounded + unit * size
         gate = np.maximum(ABSOLUTE_GATE + RELATIVE_GATE * size, likely)
-        lost = SMALLEST_STEP.get(self.request.dtype, 0.0) * (self.head.seen @ np.abs(self.head.values))
+        steps = np.where(self.counts[:, None], self.head.seen @ np.abs(self.head.values) + 1.0, 0.0)
+        lost = SMALLEST_STEP.get(self.request.dtype, 0.0) * steps
         return np.minimum(sure + lost, gate)
 
     def _joining(self) -> Floats:

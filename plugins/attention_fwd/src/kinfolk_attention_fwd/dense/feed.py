@@ -30,12 +30,14 @@ class RowFeed(StagedTiles):
     """A tile's rows are those of one head of keys, in a view of those of all heads that begins anywhere in 64 bits.
 
     As `kinfolk_attention_fwd.tiles.TileFeed`: where a tile lies follows from its number, and all keys are there.
+    `first_key` and `first_value` point to the sequence's first rows, counted as `queries` counts keys.
     """
 
     spec: AttentionDenseSpec
     arguments: DenseArguments
-    sequence: RowSequence
     queries: Queries
+    first_key: Value
+    first_value: Value
 
     @classmethod
     def of(cls, spec: AttentionDenseSpec, arguments: DenseArguments, queries: Queries, values: Values) -> RowFeed:
@@ -44,9 +46,15 @@ class RowFeed(StagedTiles):
         def rows() -> Strided:
             return Strided(arguments.num_kv_heads * spec.head_size, queries.kv_head * spec.head_size)
 
-        sequence = queries.sequence
+        sequence, origin = queries.sequence, queries.origin
         assert isinstance(sequence, RowSequence)
-        return cls(KeyRing.of(spec, queries.frame, rows), values, spec, arguments, sequence, queries)
+        key = sequence.first_key() if origin is None else sequence.first_key() + wide(origin)
+        first_key, first_value = (
+            memory.offset(tensor, key * wide(arguments.num_kv_heads * width))
+            for tensor, width in ((arguments.k, spec.head_size), (arguments.v, spec.head_size_v))
+        )
+        ring = KeyRing.of(spec, queries.frame, rows)
+        return cls(ring, values, spec, arguments, queries, first_key, first_value)
 
     def mask(self, seen: SeenKeys) -> Mask:
         """As `TileFeed` says."""
@@ -65,23 +73,18 @@ class RowFeed(StagedTiles):
 
     def key_loads(self, place: None, tile: Value, loaded: list[Value]) -> list[Job]:
         """As `Feed` says."""
-        return self.ring.columns.loads(lambda: self._rows(self.arguments.k, tile, self.spec.head_size), None, loaded)
+        return self.ring.columns.loads(lambda: self._rows(self.first_key, tile, self.spec.head_size), None, loaded)
 
     def value_place(self, place: None) -> None:
         """As `Feed` says: nothing needs to be kept."""
 
     def value_loads(self, place: None, tile: Value, loaded: list[Value]) -> list[Job]:
         """As `Feed` says."""
-        return self.values.loads(lambda: self._rows(self.arguments.v, tile, self.spec.head_size_v), None, loaded)
+        return self.values.loads(lambda: self._rows(self.first_value, tile, self.spec.head_size_v), None, loaded)
 
-    def _rows(self, tensor: Value, tile: Value, width: int) -> Value:
+    def _rows(self, begin: Value, tile: Value, width: int) -> Value:
         """Return a view of the rows of a tile that the sequence has, of all heads: those past its last read as 0."""
         row, length = self.arguments.num_kv_heads * width, self.queries.length
         first = arithmetic.smin(tile * self.spec.tile_keys, length)
         left = lanes.uniform(bounded(length - first, self.spec.tile_keys))
-        return memory.bound(memory.offset(tensor, self._token(first) * wide(row)), left * row)
-
-    def _token(self, key: Value) -> Value:
-        """Return the number (i64) of a key, counted as `queries` does, among those of all sequences."""
-        first, origin = self.sequence.first_key(), self.queries.origin
-        return (first if origin is None else first + wide(origin)) + wide(key)
+        return memory.bound(memory.offset(begin, wide(first) * wide(row)), left * row)

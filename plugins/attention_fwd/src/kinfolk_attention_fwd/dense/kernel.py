@@ -24,8 +24,15 @@ if TYPE_CHECKING:
 class DenseArguments(Arguments):
     """The kernel's parameters as values, by name."""
 
-    seqlen_q: Value
-    seqlen_k: Value
+    cu_seqlens_q: Value
+    cu_seqlens_k: Value
+    varlen: Value
+    total_q: Value
+    total_k: Value
+    max_seqlen_q: Value
+    max_seqlen_k: Value
+    lse_heads: Value
+    lse_row: Value
 
 
 def emit_dense(spec: AttentionDenseSpec, arch: Arch) -> Kernel:

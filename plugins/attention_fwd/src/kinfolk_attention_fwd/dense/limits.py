@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kinfolk.expr import eq, field
+from kinfolk.expr import field
 from kinfolk.fields import listing
 from kinfolk.refusal import Limit
 from kinfolk_attention_fwd.limits import Limits
@@ -12,16 +12,21 @@ from kinfolk_attention_fwd.limits import Limits
 CODE: Final = "attention_fwd.dense"
 TILES: Final = (32, 64, 128)
 LIMITS: Final = Limits(CODE)
+MAX_I32: Final = 2**31 - 1
 CAPABILITY: Final = (
     LIMITS.limit(
         "cannot",
         "layout",
-        eq(field("layout"), "dense"),
+        field("layout").one_of(("dense", "varlen")),
         "keys and values are whole rows, one sequence after the other",
-        "Put the rows of pages together, and ask for the dense layout.",
+        "Put the rows of pages together, and ask for the layout dense, or varlen.",
     ),
     *LIMITS.what_is_computed(),
     *LIMITS.how_much(),
+    LIMITS.limit(
+        "cannot", "total_q", field("total_q") <= MAX_I32, "query tokens are counted in 32 bits", "Split the batch."
+    ),
+    LIMITS.limit("cannot", "total_k", field("total_k") <= MAX_I32, "offsets are 32-bit", "Split the batch."),
 )
 """What a request must meet."""
 SPEC_LIMITS: Final = (

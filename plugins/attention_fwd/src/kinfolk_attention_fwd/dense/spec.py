@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import attrs
 
-from kinfolk.ir.types import I32
+from kinfolk.ir.types import I32, PointerType
 from kinfolk.parameters import Parameter
 from kinfolk_attention_fwd.spec import AttentionSpec
 
 
 @attrs.frozen(kw_only=True)
 class AttentionDenseSpec(AttentionSpec):
-    """Sequences follow each other, all of as many queries and keys."""
+    """Sequences follow each other, all of as many queries and keys, or each of its own."""
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
@@ -20,13 +20,24 @@ class AttentionDenseSpec(AttentionSpec):
     def parameters(self) -> tuple[Parameter, ...]:
         """Return what the kernel takes.
 
-        `q` [sequences, seqlen_q, heads, head], `k` and `v` [sequences, seqlen_k, heads of keys, head], `out` as `q` in
-        the width of values, `lse` [sequences, heads, seqlen_q]; the rest as `AttentionSpec` says.
+        `q` [queries of all sequences, heads, head], `k` and `v` [keys of all, heads of keys, head], `out` as `q` in the
+        width of values. With `varlen` 0 each sequence has `max_seqlen_q` queries and `max_seqlen_k` keys, with 1 those
+        between two of `cu_seqlens_q` and of `cu_seqlens_k`, up to so many, of `total_q` and `total_k`. `lse` has a row
+        of `lse_row` for each head, and as many elements before those of a sequence as queries times `lse_heads`. The
+        rest is as `AttentionSpec` says.
         """
+        offsets = PointerType(I32)
         return (
             *map(self.data_parameter, ("q", "k", "v")),
+            Parameter(name="cu_seqlens_q", type=offsets, alignment=4),
+            Parameter(name="cu_seqlens_k", type=offsets, alignment=4),
             *self.result_parameters(),
-            Parameter(name="seqlen_q", type=I32, minimum=0, maximum=self.most_rows),
-            Parameter(name="seqlen_k", type=I32, minimum=0, maximum=self.most_rows),
+            Parameter(name="varlen", type=I32, minimum=0, maximum=1),
+            Parameter(name="total_q", type=I32, minimum=0),
+            Parameter(name="total_k", type=I32, minimum=0),
+            Parameter(name="max_seqlen_q", type=I32, minimum=0, maximum=self.most_rows),
+            Parameter(name="max_seqlen_k", type=I32, minimum=0, maximum=self.most_rows),
+            Parameter(name="lse_heads", type=I32, minimum=1, maximum=self.most_heads),
+            Parameter(name="lse_row", type=I32, minimum=0),
             *self.head_parameters(),
         )

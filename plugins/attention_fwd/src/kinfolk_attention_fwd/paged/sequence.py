@@ -10,7 +10,7 @@ from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, lanes, memory
 from kinfolk.ir.types import I32
 from kinfolk.ir.value import Value
-from kinfolk_attention_fwd.sequence import wide
+from kinfolk_attention_fwd.sequence import rows_between, wide
 
 if TYPE_CHECKING:
     from kinfolk_attention_fwd.paged.kernel import PagedArguments
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 class PackedSequence:
     """Sequence `number`, as `kinfolk_attention_fwd.sequence.Sequence`: its queries are the rows from `first` on.
 
-    Offsets that fall, or name rows that the query does not have, make a sequence without queries; none has more than
-    `max_seqlen_q` of them, or more than `max_seqlen_k` keys, or fewer than none, whatever the tensors hold.
+    None has more than `max_seqlen_q` of them or `max_seqlen_k` keys, or fewer than none, whatever the tensors hold.
     """
 
     arguments: PagedArguments
@@ -34,14 +33,7 @@ class PackedSequence:
     def of(cls, arguments: PagedArguments) -> PackedSequence:
         """Read the workgroup's: the grid's third axis."""
         number, zero = lanes.block_id(axis=2), constant(0, I32)
-        token, end = (
-            memory.load(memory.offset(arguments.cu_seqlens_q, place), invariant=True) for place in (number, number + 1)
-        )
-        exist = (token >= 0) & (end <= arguments.total_q)
-        count = arithmetic.sub(arithmetic.smax(end, token), token)
-        count = arithmetic.smin(arithmetic.smax(count, zero), arguments.max_seqlen_q)
-        queries = arithmetic.select(exist, count, zero)
-        first = arithmetic.smin(arithmetic.smax(token, zero), arguments.total_q)
+        first, queries = rows_between(arguments.cu_seqlens_q, number, arguments.total_q, arguments.max_seqlen_q)
         used = memory.load(memory.offset(arguments.seqused_k, number), invariant=True)
         length = arithmetic.smin(arithmetic.smax(used, zero), arguments.max_seqlen_k)
         return cls(arguments, number, first, queries, length)
