@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from kinfolk.check import ScenarioReport
+from kinfolk.ir.value import Value
 from kinfolk.plugins.composition import Composition
 from kinfolk.spec import Spec
+from kinfolk.tile.attention.values import RowValues, TransposedValues
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.mutation import with_kernel
 
@@ -26,6 +29,20 @@ def with_fault(
         plant(planting)
         faulty = composition.emit(spec)
     return with_kernel(artifact, spec, faulty)
+
+
+def values_refill_the_slot_that_is_read(patch: pytest.MonkeyPatch) -> None:
+    """A round over two tiles of values writes the next ones where its own are, which other waves still read."""
+    for kind in (RowValues, TransposedValues):
+        patch.setattr(kind, "stores", into_the_other_slot(kind.stores))
+
+
+def into_the_other_slot(whole: Callable[..., Any]) -> Callable[..., Any]:
+    def stores(self: Any, slot: Value, loaded: Any) -> Any:
+        first = slot is self.slots.begin
+        return whole(self, slot if first else self.slots.after(slot), loaded)
+
+    return stores
 
 
 def codes(report: ScenarioReport) -> set[str]:
