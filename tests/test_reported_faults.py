@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.needs("mla", "attention_fwd", "gfx942", "gfx950")
+pytestmark = pytest.mark.needs("mla", "attention_bwd", "attention_fwd", "gfx942", "gfx950")
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMBERS = {
+    "attention_bwd": {43, 45, 46, 47, 48, 51, 52, 54, 55, 56, 57, 58},
     "attention_fwd": {22, 24, 26, 27, 28, 31, 32, 34, 35, 36, 38, 39, 40, 42},
     "mla": {1, 2, 3, 4, 6, 7, 9, 10, 11, 13, 14, 16, 17, 18, 19, 20},
 }
