@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from kinfolk.expr import Expr, ceil_div, field, floor_div, select
+from kinfolk.expr import Expr, ceil_div, const, field, floor_div, select
 from kinfolk.plan import Argument, FloatField
 from kinfolk_attention_fwd.kinds import window_argument
 
@@ -47,7 +47,8 @@ def arguments_of(
         "causal": select(field("causal"), 1, 0),
         "window_left": window_argument(spec.most_rows),
         "sinks": WITH_SINKS,
-        "num_slopes": NUM_SLOPES,
+        # With slopes as many as the grid has heads, said so that it is known of the kernel.
+        "num_slopes": field("num_heads") if request.alibi else const(0),
         "query_blocks": query_blocks(spec),
     }
 

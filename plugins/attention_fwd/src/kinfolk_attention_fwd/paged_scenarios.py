@@ -30,6 +30,8 @@ from kinfolk_attention_fwd.drawn import (
     steepest,
 )
 from kinfolk_attention_fwd.page_addresses import address_scenarios
+from kinfolk_attention_fwd.paged.limits import CODE as PAGED
+from kinfolk_attention_fwd.paged.spec import AttentionPagedSpec
 from kinfolk_attention_fwd.scenarios import LONG, QUERIES, few_heads
 from kinfolk_attention_fwd.segmented.limits import CODE as SEGMENTED
 
@@ -46,6 +48,8 @@ MANY: Final = 2**31 - 1
 """As many queries as the request allows."""
 RAGGED: Final = ((0, 20), (QUERIES, 33), (1, 32), (5, 0), (30, 17), (33, 65), (20, 290), (1, 129))
 LENGTHS: Final = (17, 1000, 64, 250, 31, 777)
+MANY_KEYS: Final = 33_000
+"""Keys in more than 2,048 pages of 16 rows: as many as a workgroup looks at a time."""
 SHORT: Final = ((70, 80), (1, 33))
 
 Spoil = Callable[[dict[str, Array], Sequence[int], int], None]
@@ -72,6 +76,9 @@ def _scenarios(request: AttentionFwdRequest) -> Iterator[Scenario]:
         "page ids are asked for several times, one of them strange, and a first query sees a key less of whole tiles"
     )
     yield _scenario(attrs.evolve(few, num_seg=1), "long", about, ((1, 4700), (2, 9008)), spoil=_misnamed_far)
+    if request.candidate == PAGED and request.page_size == AttentionPagedSpec.part:
+        about = "so many pages that threads look at ids a second time, where the last is strange"
+        yield _scenario(attrs.evolve(few, num_seg=1), "slots", about, ((1, MANY_KEYS),), spoil=_misnamed_last)
     about = "eighty segments, of which short sequences leave most empty"
     divided = tuple((2, length) for length in (0, 1, 40, 65, 450, 4700))
     if request.candidate in (None, SEGMENTED):
@@ -85,7 +92,7 @@ def _scenarios(request: AttentionFwdRequest) -> Iterator[Scenario]:
     about = "offsets of queries that name rows past the last, lengths below 0 and above the most"
     yield _scenario(few, "strange_numbers", about, ((20, 30), (2, 40), (1, 33), (2, 10)), spoil=_strange, stray=True)
     if request.alibi:
-        yield _scenario(few, "steep", "scores climb from key to key, or fall", ((QUERIES, LONG), (1, 200)), steep)
+        yield _scenario(few, "steep", "scores climb from key to key, or fall", ((QUERIES, LONG), (1, 192)), steep)
         yield _scenario(few, "steepest", "slopes of 1e33 of both signs", SHORT, steepest)
     if request.sinks:
         about = "next to all weight is the sinks', or all"
@@ -177,13 +184,13 @@ def paged(request: AttentionFwdRequest, generator: np.random.Generator, rows: Ro
 
 
 def _misnamed(inputs: dict[str, Array], slots: Sequence[int], num_pages: int) -> None:
-    """Spoil a few slots and the last of even sequences, one of them far from the others, and all of every fourth from
-    the second.
+    """Spoil a few slots and the last of even sequences, one of them far from the others and one a little before the
+    last, and all of every fourth from the second.
     """
     strange = (-1, num_pages, DEAD, -(2**31))
     for sequence, count in enumerate(slots):
         if sequence % 2 == 0:
-            spoiled = sorted({slot for slot in (1, 3, count // 2 | 1, count - 1) if 0 <= slot < count})
+            spoiled = sorted({slot for slot in (1, 3, count // 2 | 1, count * 7 // 8, count - 1) if 0 <= slot < count})
         else:
             spoiled = list(range(count)) if sequence % 4 == 1 else []
         for slot in spoiled:
@@ -194,6 +201,12 @@ def _misnamed_far(inputs: dict[str, Array], slots: Sequence[int], num_pages: int
     """Spoil a slot behind the middle of every sequence."""
     for sequence, count in enumerate(slots):
         inputs["block_table"][sequence, count - count // 16 - 1] = num_pages
+
+
+def _misnamed_last(inputs: dict[str, Array], slots: Sequence[int], num_pages: int) -> None:
+    """Spoil the last slot of every sequence."""
+    for sequence, count in enumerate(slots):
+        inputs["block_table"][sequence, count - 1] = num_pages
 
 
 def _strange(inputs: dict[str, Array], slots: Sequence[int], num_pages: int) -> None:

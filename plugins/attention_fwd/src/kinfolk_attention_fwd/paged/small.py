@@ -10,7 +10,8 @@ from kinfolk_attention_fwd.request import AttentionFwdRequest
 
 def mutation_requests() -> tuple[AttentionFwdRequest, ...]:
     """Return them: more queries than a workgroup has in pages of two parts; few that see all keys, of which scores are
-    capped, in pages of one; a window in pages of more than a tile, with slopes and sinks.
+    capped, in pages of one; a window in pages of more than a tile, with slopes and sinks; capped scores in pages of few
+    rows, with slopes and without.
     """
     plain = AttentionFwdRequest(
         layout="paged",
@@ -46,4 +47,6 @@ def mutation_requests() -> tuple[AttentionFwdRequest, ...]:
             page_size=128,
             num_pages=8,
         ),
+        attrs.evolve(few, softcap=20.0, page_size=1, num_pages=800, alibi=True, sinks=True, window_left=40),
+        attrs.evolve(few, softcap=20.0, page_size=4, num_pages=200),
     )
