@@ -104,6 +104,9 @@ def test_other_widths_are_served(arch: str, columns: int) -> None:
     [
         ("gfx942", {"page_size": 1, "num_pages": 3000, **OF_HEADS}),
         ("gfx950", {"page_size": 4, "softcap": 20.0, **F16, **WINDOW}),
+        ("gfx950", {"page_size": 8, "num_pages": 1000, **wide(192)}),
+        ("gfx942", {"page_size": 2, "num_pages": 3000, **wide(256)}),
+        ("gfx942", {"page_size": 1, "num_pages": 3000, **wide(80)}),
     ],
     ids=str,
 )
@@ -205,7 +208,6 @@ def test_segments_are_put_together_after_one_wait(arch: str) -> None:
         ({"layout": "dense", "page_size": 0, "num_pages": 0}, "layout"),
         (wide(112), "head_size"),
         ({"head_size_v": 64}, "head_size_v"),
-        ({"page_size": 8, **wide(96)}, "page_size"),
         ({"page_size": 12}, "page_size"),
         ({"page_size": 1, "num_pages": 2**22}, "small_pages"),
         ({"page_size": 256}, "page_size"),

@@ -21,6 +21,7 @@ from kinfolk.tile.layout import Table, per_lane
 from kinfolk.tile.staging import within
 from kinfolk.tile.transpose import transpose_16_bit
 from kinfolk.tile.transposed import ColumnOrder, column_order
+from kinfolk.tile.widen import widened
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 
 
@@ -146,7 +147,7 @@ class KeptTransposed:
 
     def columns_of(self, rows: Sequence[Value]) -> list[Value]:
         """Return the columns of a block."""
-        return transpose_16_bit(rows)
+        return transpose_16_bit([widened(row, self.tile.element) for row in rows])
 
     def store(self, target: Value, piece: int, column: int, value: Value, scope: str = "") -> None:
         """Write one column of a block."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import numpy_dtype
+from kinfolk_attention_fwd.narrow import is_narrow
 
 if TYPE_CHECKING:
     from kinfolk_attention_fwd.request import AttentionFwdRequest
@@ -78,22 +79,27 @@ def nothing(rows: Rows) -> None:
 
 def climbing(rows: Rows) -> None:
     """Lift every second query's score of one key of each 32, by 60 natural-log units more than in those before."""
+    lift, most = (64.0, 2.0**7) if is_narrow(rows.request.kv_dtype) else (4.0, 2.0**14)
     for query, keys in zip(rows.query, rows.keys, strict=True):
         query[..., 0] = 0.0
-        query[1::2, :, 0] = 4.0
+        query[1::2, :, 0] = lift
         keys[..., 0] = 0.0
         for block in range(1, -(-len(keys) // 32)):
             place = 32 * block + 5 * block % 32
-            keys[place : place + 1, :, 0] = min(block * 60.0 / (4.0 * rows.request.scale), 2.0**14)
+            keys[place : place + 1, :, 0] = min(block * 60.0 / (lift * rows.request.scale), most)
+
+
+_EXPONENTS: Final = {"bf16": (63, 38), "f16": (15, 8)}
+"""Of large and of less large keys, in types of 16 bits."""
 
 
 def extreme(rows: Rows) -> None:
     """Make every raw score one product that is exact in f32, and no power of two, as far apart as the type has them."""
-    high, low = (63, 38) if rows.request.dtype == "bf16" else (15, 8)
+    of_queries, (high, low) = (_EXPONENTS.get(name, (7, 3)) for name in (rows.request.dtype, rows.request.kv_dtype))
     for number, (query, keys) in enumerate(zip(rows.query, rows.keys, strict=True)):
         query[:] = 0.0
-        query[..., 0] = 2.0**high
-        query[1::2, :, 0] = -(2.0**high)
+        query[..., 0] = 2.0 ** of_queries[0]
+        query[1::2, :, 0] = -(2.0 ** of_queries[0])
         keys[..., 0] = 2.0 ** (high if number % 2 else low)
         if number % 2:
             keys[::2, :, 0] = 2.0 ** (high - 1)

@@ -15,10 +15,12 @@ from kinfolk.roles import role_fact
 from kinfolk.tile.attention.limits import schedule_limits
 from kinfolk.tile.attention.rows import PART
 from kinfolk_attention_fwd.kinds import DTYPES, WIDTHS
+from kinfolk_attention_fwd.narrow import NARROW_WIDTHS, OWN, PLAIN, TWO_ENCODINGS, widened
 from kinfolk_attention_fwd.spec import AttentionSpec
 
 _PAIRS: Final = listing(tuple(f"{key} with {value}" for key, value in WIDTHS))
 ELEMENT_BYTES: Final = 2
+LEAST_NARROW_PAGE: Final = 16
 _LEAST_BLOCK: Final = AttentionSpec.least_waves * AttentionSpec.atom
 DEPTHS: Final = (8, 16)
 """How much the atoms of `AttentionSpec.atom` rows and columns contract at once, where an arch has them."""
@@ -36,11 +38,12 @@ class Limits:
         """Return a limit of a field of the request; `takes` says in words what it takes, where that reads better."""
         return Limit(f"{self.code}.{code or name}", kind, name, condition, because=because, remedy=remedy, takes=takes)
 
-    def what_is_computed(self) -> tuple[Limit, ...]:
-        """Return what a request must meet in widths, types and features."""
+    def what_is_computed(self, *of_cache: Limit) -> tuple[Limit, ...]:
+        """Return what a request must meet in widths, types and features; `of_cache` in the type of keys and values."""
         return (
             *self._widths(),
-            *self.types(),
+            self.type_of_queries(),
+            *of_cache,
             self.limit(
                 "not_implemented",
                 "num_seg",
@@ -50,23 +53,63 @@ class Limits:
             ),
         )
 
-    def types(self) -> tuple[Limit, Limit]:
-        """Return which types a request may have."""
+    def type_of_queries(self) -> Limit:
+        """Return which types queries may have."""
+        return self.limit(
+            "not_implemented",
+            "dtype",
+            field("dtype").one_of(DTYPES),
+            "products are made of matrix atoms of 16-bit floats",
+            f"Convert queries, keys and values to {listing(DTYPES)}.",
+        )
+
+    def plain_cache(self) -> Limit:
+        """Return which types keys and values may have where they are not widened."""
+        return self.limit(
+            "not_implemented",
+            "kv_dtype",
+            PLAIN,
+            "keys and values are multiplied as they are",
+            "Convert keys and values to the type of the queries, multiplied by k_scale and v_scale.",
+        )
+
+    def widened_cache(self) -> tuple[Limit, Limit]:
+        """Return which types keys and values in pages may have where 8-bit floats are widened."""
+        kept = all_of(field("head_size").one_of(NARROW_WIDTHS), field("page_size") >= LEAST_NARROW_PAGE)
         return (
-            self.limit(
+            Limit(
+                f"{self.code}.kv_dtype",
                 "not_implemented",
-                "dtype",
-                field("dtype").one_of(DTYPES),
-                "products are made of matrix atoms of 16-bit floats",
-                f"Convert queries, keys and values to {listing(DTYPES)}.",
+                "kv_dtype",
+                widened(),
+                because=f"keys and values are of the type of queries in the matrix cores, and {TWO_ENCODINGS}",
+                remedy="Store keys and values in the type of queries, or as {own}.",
+                suggestions={"own": OWN},
             ),
             self.limit(
                 "not_implemented",
                 "kv_dtype",
-                eq(field("kv_dtype"), field("dtype")),
-                "keys and values are multiplied as they are",
-                "Convert keys and values to the type of the queries, multiplied by k_scale and v_scale.",
+                any_of(PLAIN, kept),
+                f"elements of 8 bits are widened with heads of {listing(NARROW_WIDTHS)}, in pages of at least "
+                f"{LEAST_NARROW_PAGE} rows",
+                f"Pad heads to one of {listing(NARROW_WIDTHS)} and re-page the cache, or convert it.",
+                "narrow",
+                takes=f"the type of queries, or with heads of {listing(NARROW_WIDTHS)} in pages of at least "
+                f"{LEAST_NARROW_PAGE} rows 8-bit floats",
             ),
+        )
+
+    def of_spec_cache(self) -> Limit:
+        """Return which types of keys and values a spec may have on an arch where 8-bit floats are widened."""
+        return Limit(
+            f"{self.code}.spec.kv_dtype",
+            "cannot",
+            "kv_dtype",
+            widened(),
+            because=TWO_ENCODINGS,
+            remedy="Evolve the spec to the type of its queries, or to {own}.",
+            suggestions={"own": OWN},
+            takes="the type of its queries, or the 8-bit floats that the arch knows",
         )
 
     def _widths(self) -> tuple[Limit, Limit]:

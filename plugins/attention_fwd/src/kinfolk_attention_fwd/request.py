@@ -13,6 +13,7 @@ from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, OneOf, Opt
 from kinfolk.ir.types import SCALARS
 from kinfolk.operand import Operand
 from kinfolk.request import Relation, Request
+from kinfolk_attention_fwd.narrow import SPELLINGS
 from kinfolk_attention_fwd.operands import OPERANDS
 
 FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
@@ -139,7 +140,9 @@ class AttentionFwdRequest(Request):
         default=0, validator=ExactInt(minimum=0), metadata=means("pages of the cache; 0 if not paged")
     )
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES), metadata=means("element type of query and output"))
-    kv_dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES), metadata=means("element type of keys and values"))
+    kv_dtype: str = attrs.field(
+        validator=OneOf(FLOAT_TYPES, instead=SPELLINGS), metadata=means("element type of keys and values")
+    )
     causal: bool = attrs.field(validator=ExactBool(), metadata=means("a query sees no later key"))
     window_left: int = attrs.field(
         default=-1,

@@ -69,12 +69,14 @@ class AttentionSpec(Spec):
 
     def named(self, kind: str) -> str:
         """Return a symbol that says widths, type and features of a kernel of a kind."""
+        cache = getattr(self, "kv_dtype", self.dtype)
+        dtype = self.dtype if cache == self.dtype else f"{self.dtype}_{cache}"
         width = str(self.head_size) if self.head_size == self.head_size_v else f"{self.head_size}x{self.head_size_v}"
         features = "".join(f"_{name}" for name in ("capped", "sloped", "windowed") if getattr(self, name))
-        return f"attention_{kind}_{width}_{self.dtype}{features}_{self.digest()[:8]}"
+        return f"attention_{kind}_{width}_{dtype}{features}_{self.digest()[:8]}"
 
     def data_parameter(self, name: str, alignment: int = 16) -> Parameter:
-        """Return the parameter of a tensor that is read, of the type of queries, keys and values."""
+        """Return the parameter of a tensor that is read, of the type of queries."""
         return Parameter(name=name, type=PointerType(SCALARS[self.dtype]), alignment=alignment)
 
     def result_parameters(self) -> tuple[Parameter, ...]:

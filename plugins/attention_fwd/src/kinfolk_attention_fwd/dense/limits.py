@@ -21,7 +21,7 @@ CAPABILITY: Final = (
         "keys and values are whole rows, one sequence after the other",
         "Put the rows of pages together, and ask for the layout dense, or varlen.",
     ),
-    *LIMITS.what_is_computed(),
+    *LIMITS.what_is_computed(LIMITS.plain_cache()),
     *LIMITS.how_much(),
     LIMITS.limit(
         "cannot", "total_q", field("total_q") <= MAX_I32, "query tokens are counted in 32 bits", "Split the batch."

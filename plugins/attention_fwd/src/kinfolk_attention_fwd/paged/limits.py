@@ -8,6 +8,7 @@ from kinfolk.expr import any_of, eq, field
 from kinfolk.fields import listing
 from kinfolk.refusal import Limit
 from kinfolk_attention_fwd.limits import Limits
+from kinfolk_attention_fwd.narrow import PLAIN
 from kinfolk_attention_fwd.paged.spec import AttentionGatheredSpec, AttentionPagedSpec
 
 CODE: Final = "attention_fwd.paged"
@@ -33,7 +34,7 @@ CAPABILITY: Final = (
         "what a wave stages of a tile is part of one page, or made of whole ones",
         f"Re-page the cache to {listing(PAGE_SIZES)} keys a page.",
     ),
-    *LIMITS.what_is_computed(),
+    *LIMITS.what_is_computed(*LIMITS.widened_cache()),
     *LIMITS.how_much(),
     LIMITS.limit(
         "cannot", "total_q", field("total_q") <= MAX_I32, "query tokens are counted in 32 bits", "Split the batch."
@@ -59,6 +60,7 @@ CAPABILITY: Final = (
 """What a request must meet."""
 _ROWS: Final = field("waves") * AttentionPagedSpec.part
 SPEC_LIMITS: Final = (
+    LIMITS.of_spec_cache(),
     *LIMITS.of_specs(wave_bytes=WAVE_BYTES),
     Limit(
         f"{CODE}.spec.tile_keys",
@@ -73,6 +75,14 @@ SPEC_LIMITS: Final = (
 )
 """What a spec must meet on an arch."""
 GATHERED_LIMITS: Final = (
+    Limit(
+        f"{CODE}.spec.kv_dtype",
+        "not_implemented",
+        "kv_dtype",
+        PLAIN,
+        because="rows of small pages are staged as they are",
+        remedy="Evolve the spec to the type of its queries.",
+    ),
     *LIMITS.of_specs(wave_bytes=WAVE_BYTES),
     Limit(
         f"{CODE}.spec.tile_keys",

@@ -14,6 +14,7 @@ from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.arguments import arguments_of, query_blocks
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
 from kinfolk_attention_fwd.kinds import Kind, holds, kinds
+from kinfolk_attention_fwd.narrow import NARROW_WIDTHS, own_narrow
 from kinfolk_attention_fwd.paged.limits import CAPABILITY, CODE, PAGE_SIZES, SMALL_PAGES
 from kinfolk_attention_fwd.paged.spec import AttentionGatheredSpec, AttentionPagedSpec
 from kinfolk_attention_fwd.schedule import schedule_of_pages, schedule_of_rows, space_of
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from kinfolk_attention_fwd.request import AttentionFwdRequest
 
 
-def paged_spec(arch: Arch, kind: Kind) -> AttentionPagedSpec:
-    """Return the spec of a kind, in the arch's default schedule."""
-    return AttentionPagedSpec(**attrs.asdict(kind), **attrs.asdict(schedule_of_pages(arch, kind)))
+def paged_spec(arch: Arch, kind: Kind, kv_dtype: str | None = None) -> AttentionPagedSpec:
+    """Return the spec of a kind, in the arch's default schedule; keys and values are of its type, or of `kv_dtype`."""
+    schedule = attrs.asdict(schedule_of_pages(arch, kind))
+    return AttentionPagedSpec(**attrs.asdict(kind), kv_dtype=kv_dtype or kind.dtype, **schedule)
 
 
 def gathered_spec(arch: Arch, kind: Kind) -> AttentionGatheredSpec:
@@ -34,13 +36,16 @@ def gathered_spec(arch: Arch, kind: Kind) -> AttentionGatheredSpec:
     for, and where scores are capped also slopes, of none.
     """
     widest = attrs.evolve(kind, windowed=True, sloped=kind.sloped or kind.capped)
-    return AttentionGatheredSpec(**attrs.asdict(widest), **attrs.asdict(schedule_of_rows(arch, widest)))
+    schedule = attrs.asdict(schedule_of_rows(arch, widest))
+    return AttentionGatheredSpec(**attrs.asdict(widest), kv_dtype=kind.dtype, **schedule)
 
 
 def paged_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
     """Yield every spec that a plan can name."""
     for kind in kinds():
         yield paged_spec(arch, kind)
+        if kind.head_size in NARROW_WIDTHS and (narrow := own_narrow(arch)):
+            yield paged_spec(arch, kind, narrow)
         if kind.windowed and kind.sloped >= kind.capped:
             yield gathered_spec(arch, kind)
 
@@ -56,9 +61,8 @@ def page_shift(part: int) -> Expr:
 
 def paged_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup for a head, a block of queries and a sequence."""
-    spec = (gathered_spec if holds(field("page_size").one_of(SMALL_PAGES), request) else paged_spec)(
-        arch, Kind.of(request)
-    )
+    kind, is_small = Kind.of(request), holds(field("page_size").one_of(SMALL_PAGES), request)
+    spec = gathered_spec(arch, kind) if is_small else paged_spec(arch, kind, request.kv_dtype)
     numbers = {
         "total_q": field("total_q"),
         "max_seqlen_q": field("max_seqlen_q"),

@@ -6,8 +6,10 @@ from typing import ClassVar
 
 import attrs
 
-from kinfolk.ir.types import I32, PointerType
+from kinfolk.fields import OneOf
+from kinfolk.ir.types import I32, SCALARS, PointerType
 from kinfolk.parameters import Parameter
+from kinfolk_attention_fwd.request import FLOAT_TYPES
 from kinfolk_attention_fwd.spec import AttentionSpec
 
 
@@ -15,13 +17,15 @@ from kinfolk_attention_fwd.spec import AttentionSpec
 class AttentionPagedSpec(AttentionSpec):
     """Sequences differ in their queries and keys; a page is counted as parts of `part` rows, of which a tile has some.
 
-    What a wave stages of a tile is some of one part.
+    What a wave stages of a tile is some of one part. Keys and values are of `kv_dtype`, widened as they are staged.
     """
 
     part: ClassVar[int] = 16
     most_shift: ClassVar[int] = 3
     """A page has 2^`most_shift` parts at most."""
     most_pages: ClassVar[int] = 2**31 - 1
+
+    kv_dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
 
     @property
     def most_keys(self) -> int:
@@ -51,9 +55,11 @@ class AttentionPagedSpec(AttentionSpec):
         `cu_seqlens_q`, it has `seqused_k` keys, in the pages that its row of `block_table` names; `status` counts ids
         that name none. The rest is as `AttentionSpec` says.
         """
-        ids = PointerType(I32)
+        ids, cache = PointerType(I32), PointerType(SCALARS[self.kv_dtype])
         return (
-            *map(self.data_parameter, ("q", "k", "v")),
+            self.data_parameter("q"),
+            Parameter(name="k", type=cache, alignment=16),
+            Parameter(name="v", type=cache, alignment=16),
             Parameter(name="cu_seqlens_q", type=ids, alignment=4),
             Parameter(name="seqused_k", type=ids, alignment=4),
             Parameter(name="block_table", type=ids, alignment=4),

@@ -16,6 +16,7 @@ from kinfolk.matrix import Atom
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import Layout, Table, lanes_sharing, per_lane, steps_of
+from kinfolk_attention_fwd.narrow import is_narrow
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
@@ -86,6 +87,11 @@ class Frame:
         return (shape.m, shape.n, shape.a_type.name) == (size, size, spec.dtype) and spec.head_size % shape.k == 0
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether elements of keys and values are of 8 bits."""
+        return is_narrow(self.spec.kv_dtype)
+
+    @property
     def read_step(self) -> int:
         """How many columns a read of a row is further than the one before: lanes that share a row read neighbours."""
         return self.spec.lanes // self.spec.columns * self.contraction.width
@@ -129,9 +135,13 @@ class Frame:
         return [vector.extract(product, index=slot) for product in scores for slot in slots]
 
     def start(self, stretch: Stretch) -> Value:
-        """Return the first column that this lane reads of a stretch; of a lane that has none, one that no row has."""
+        """Return the first column that this lane reads of a stretch; of a lane that has none, one that no row has, or
+        where rows are looked up, whose places are near the most of 32 bits, the last one's, which comes to nothing.
+        """
         begin = stretch.first + self.part * stretch.width
         column = lane_index(begin)
         if int(begin.max()) < self.spec.head_size:
             return column
+        if self.spec.unit == 1:
+            return arithmetic.smin(column, constant(self.spec.head_size - stretch.width, I32))
         return arithmetic.select(column < self.spec.head_size, column, constant(NOWHERE, I32))

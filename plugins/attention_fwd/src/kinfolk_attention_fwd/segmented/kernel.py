@@ -15,7 +15,7 @@ import attrs
 from kinfolk.ir import build_kernel
 from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, control, lanes, memory
-from kinfolk.ir.types import F32, I32, VectorType
+from kinfolk.ir.types import F32, I32, SCALARS, VectorType
 from kinfolk.ir.value import Kernel, Value
 from kinfolk.tile.fused_softmax import FusedRow, FusedSoftmax
 from kinfolk.tile.lane_index import lane_index
@@ -25,6 +25,7 @@ from kinfolk.tile.reduction import across_lanes, in_lane
 from kinfolk.tile.softmax import LOWEST, scale_accumulators
 from kinfolk.tile.state import branch, flattened, rebuilt
 from kinfolk.tile.transpose import transpose_16_bit
+from kinfolk.tile.widen import widened
 from kinfolk.tile.workgroup_tile import WorkgroupTile
 from kinfolk_attention_fwd.bending import unit_scale
 from kinfolk_attention_fwd.scores import mask_before
@@ -32,7 +33,7 @@ from kinfolk_attention_fwd.segmented.arguments import Arguments
 from kinfolk_attention_fwd.segmented.bend import Bend
 from kinfolk_attention_fwd.segmented.frame import Frame
 from kinfolk_attention_fwd.segmented.merge import PAIR, Merge, store_pair
-from kinfolk_attention_fwd.segmented.rows import Row, kept, load_queries
+from kinfolk_attention_fwd.segmented.rows import Row, codes_of, kept, load_queries, words_of
 from kinfolk_attention_fwd.segmented.tiles import PageTiles, Places, RowTiles, Tiles
 from kinfolk_attention_fwd.segmented.work import Work
 
@@ -64,7 +65,9 @@ def emit_segment(spec: AttentionSegmentSpec, arch: Arch) -> Kernel:
 
 @attrs.frozen(eq=False)
 class Flight:
-    """The registers of a tile that is on its way, and what must be known of it when it has come (`Tiles.sight`)."""
+    """The registers of a tile that is on its way, 8-bit elements as words, and what must be known of it when it has
+    come (`Tiles.sight`).
+    """
 
     keys: list[Value]
     values: list[Value]
@@ -187,9 +190,9 @@ class Segment:
         ring: list[Flight] = []
         for tile in range(spec.ring):
             known = tiles.known(words[tile])
-            keys = tiles.asked(self.work.arguments.k, known, self.places)
+            keys = self._asked(self.work.arguments.k, known)
             control.schedule_fence()
-            values = tiles.asked(self.work.arguments.v, known, self.places)
+            values = self._asked(self.work.arguments.v, known)
             control.schedule_fence()
             ring.append(Flight(keys, values, tiles.sight(known)))
         products = self.frame.value.shape.c.slots
@@ -208,9 +211,9 @@ class Segment:
         spec, arguments, flight = self.work.spec, self.work.arguments, now.ring[number]
         tile = first + number if number else first
         known = self.tiles.known(now.words)
-        self._write_keys(flight.keys)
+        self._write_keys(self._come(flight.keys))
         control.schedule_fence()
-        keys = self.tiles.asked(arguments.k, known, self.places)
+        keys = self._asked(arguments.k, known)
         control.schedule_fence()
         identifiers = self._refilled(first, now.identifiers) if number + 1 == spec.ring else now.identifiers
         words = self.tiles.read(tile + (spec.ring + 1))
@@ -221,9 +224,9 @@ class Segment:
         assert isinstance(row, FusedRow)
         operand = narrow_weights(weights, self.frame.element)
         control.schedule_fence()
-        output = self._added(flight.values, operand, output)
+        output = self._added(self._come(flight.values), operand, output)
         control.schedule_fence()
-        values = self.tiles.asked(arguments.v, known, self.places)
+        values = self._asked(arguments.v, known)
         control.schedule_fence()
         ring = [*now.ring]
         ring[number] = Flight(keys, values, self.tiles.sight(known))
@@ -240,6 +243,18 @@ class Segment:
 
         needed = (following & (self.tiles.covered - 1)).eq(0)
         return branch(needed, refill, lambda: identifiers, cold=True)
+
+    def _asked(self, tensor: Value, known: Many[Value]) -> list[Value]:
+        """Ask for this lane's part of a tile; 8-bit elements are words on their way."""
+        found = self.tiles.asked(tensor, known, self.places)
+        return list(map(words_of, found)) if self.frame.is_narrow else found
+
+    def _come(self, vectors: Many[Value]) -> list[Value]:
+        """Return what has come in the type of queries."""
+        if not self.frame.is_narrow:
+            return list(vectors)
+        cache = SCALARS[self.work.spec.kv_dtype]
+        return [widened(codes_of(each, cache), self.frame.element) for each in vectors]
 
     def _write_keys(self, keys: Many[Value]) -> None:
         loads = iter(keys)

@@ -19,8 +19,6 @@ PAGE_SIZES: Final = tuple(
     AttentionSegmentSpec.tile_keys << shift for shift in range(AttentionSegmentSpec.most_shift + 1)
 )
 SMALL_PAGE_SIZES: Final = tuple(1 << shift for shift in range(AttentionSegmentSpec.most_shift + 1))
-SMALL_PAGE_WIDTHS: Final = (64, 128)
-"""Widths of heads that have kernels for pages of fewer rows than a tile."""
 ELEMENT_BYTES: Final = 2
 LIMITS: Final = Limits(CODE)
 ROW: Final = field("num_kv_heads") * field("head_size")
@@ -54,10 +52,10 @@ CAPABILITY: Final = (
         any_of(
             ne(field("layout"), "paged"),
             field("page_size").one_of(PAGE_SIZES),
-            all_of(field("page_size").one_of(SMALL_PAGE_SIZES), field("head_size").one_of(SMALL_PAGE_WIDTHS)),
+            field("page_size").one_of(SMALL_PAGE_SIZES),
         ),
-        f"a tile is part of one page, or its rows are looked up one by one, with heads of {listing(SMALL_PAGE_WIDTHS)}",
-        f"Re-page the cache to {listing(PAGE_SIZES)}.",
+        "a tile is part of one page, or its rows are looked up one by one",
+        f"Re-page the cache to {listing((*SMALL_PAGE_SIZES, *PAGE_SIZES))}.",
     ),
     LIMITS.limit(
         "cannot",
@@ -73,7 +71,8 @@ CAPABILITY: Final = (
         code="small_pages",
         takes=f"as many as have {AttentionSegmentSpec.most_elements} elements",
     ),
-    *LIMITS.types(),
+    LIMITS.type_of_queries(),
+    *LIMITS.widened_cache(),
     LIMITS.limit(
         "cannot",
         "num_heads",
@@ -144,6 +143,7 @@ SPEC_LIMITS: Final = (
         remedy=f"Evolve the spec to one of {listing(HEAD_SIZES)}.",
     ),
     LIMITS.of_spec_types("values are transposed and weights are rounded as pairs of 16 bits"),
+    LIMITS.of_spec_cache(),
     LIMITS.of_atoms(AttentionSegmentSpec.columns, (AttentionSegmentSpec.tile_keys,)),
     LIMITS.of_lanes(AttentionSegmentSpec.lanes, "a wave's queries and keys"),
     Limit(

@@ -14,13 +14,13 @@ from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.arguments import NUM_SLOPES, WITH_SINKS, bound_of_heads
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
 from kinfolk_attention_fwd.kinds import CAPPED, DTYPES, holds
+from kinfolk_attention_fwd.narrow import NARROW_WIDTHS, is_narrow, own_narrow
 from kinfolk_attention_fwd.segmented.limits import (
     CAPABILITY,
     CODE,
     HEAD_SIZES,
     PAGE_SIZES,
     SMALL_PAGE_SIZES,
-    SMALL_PAGE_WIDTHS,
 )
 from kinfolk_attention_fwd.segmented.reduce.spec import AttentionReduceSpec
 from kinfolk_attention_fwd.segmented.segments import GROUPS, HEADS_PER_KV, Segments
@@ -42,7 +42,11 @@ class Schedule:
 
 
 UNIT: Final = AttentionSegmentSpec.tile_keys
-_SMALL_PAGES: Final = Schedule(ring=2, workgroups_per_cu=2)
+_SMALL_PAGES: Final[Mapping[int, Schedule]] = dict.fromkeys((64, 128, 192), Schedule(ring=2, workgroups_per_cu=2))
+_NARROW: Final[Mapping[int, Schedule]] = {
+    64: Schedule(ring=4, workgroups_per_cu=3),
+    128: Schedule(ring=4, workgroups_per_cu=2),
+}
 _LONG, _SHORT = Schedule(ring=4, workgroups_per_cu=2), Schedule(ring=2, workgroups_per_cu=3)
 _SCHEDULES: Final[tuple[tuple[str | None, Mapping[int, Schedule]], ...]] = (
     (
@@ -71,13 +75,25 @@ with room to spare, and as registers and workgroup memory hold.
 
 
 def segment_spec(
-    arch: Arch, head_size: int, dtype: str, *, capped: bool = False, unit: int = UNIT
+    arch: Arch, head_size: int, dtype: str, *, kv_dtype: str | None = None, capped: bool = False, unit: int = UNIT
 ) -> AttentionSegmentSpec:
-    """Return the spec for heads of a width and pages of so many rows or more, in the arch's default schedule."""
+    """Return the spec for heads of a width and pages of so many rows or more, in the arch's default schedule; keys and
+    values are of the type of queries, or `kv_dtype`.
+    """
     schedules = next(known for role, known in _SCHEDULES if role is None or role in arch.roles)
     width = min(each for each in schedules if each >= head_size)
-    schedule = schedules[width] if unit == UNIT else _SMALL_PAGES
-    return AttentionSegmentSpec(head_size=head_size, dtype=dtype, capped=capped, unit=unit, **attrs.asdict(schedule))
+    known = schedules if unit == UNIT else _SMALL_PAGES
+    schedule = known.get(width, schedules[width])
+    if kv_dtype not in (None, dtype):
+        schedule = _NARROW.get(width, schedule)
+    return AttentionSegmentSpec(
+        head_size=head_size,
+        dtype=dtype,
+        kv_dtype=kv_dtype or dtype,
+        capped=capped,
+        unit=unit,
+        **attrs.asdict(schedule),
+    )
 
 
 def segmented_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
@@ -86,8 +102,9 @@ def segmented_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
         for dtype in DTYPES:
             for capped in (False, True):
                 yield segment_spec(arch, head_size, dtype, capped=capped)
-                if head_size in SMALL_PAGE_WIDTHS:
-                    yield segment_spec(arch, head_size, dtype, capped=capped, unit=1)
+                yield segment_spec(arch, head_size, dtype, capped=capped, unit=1)
+                if head_size in NARROW_WIDTHS and (narrow := own_narrow(arch)):
+                    yield segment_spec(arch, head_size, dtype, kv_dtype=narrow, capped=capped)
             yield AttentionReduceSpec(head_size=head_size, dtype=dtype)
 
 
@@ -103,9 +120,10 @@ def segmented_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup for a head of keys and rows that read it, a sequence and a
     segment; where there are several segments, then one for a row.
     """
-    small = request.head_size in SMALL_PAGE_WIDTHS and holds(field("page_size").one_of(SMALL_PAGE_SIZES), request)
+    capped, kv_dtype = holds(CAPPED, request), request.kv_dtype
+    small = not is_narrow(kv_dtype) and holds(field("page_size").one_of(SMALL_PAGE_SIZES), request)
     unit = 1 if small else UNIT
-    spec = segment_spec(arch, request.head_size, request.dtype, capped=holds(CAPPED, request), unit=unit)
+    spec = segment_spec(arch, request.head_size, request.dtype, kv_dtype=kv_dtype, capped=capped, unit=unit)
     last = AttentionReduceSpec(head_size=request.head_size, dtype=request.dtype)
     segments = Segments.of(spec)
     window = minimum(field("window_left"), spec.most_rows)

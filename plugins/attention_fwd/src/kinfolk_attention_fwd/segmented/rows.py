@@ -7,7 +7,7 @@ from collections.abc import Sequence as Many
 import attrs
 
 from kinfolk.ir.ops import control, convert, memory, vector
-from kinfolk.ir.types import I32, VectorType
+from kinfolk.ir.types import I32, ScalarType, VectorType
 from kinfolk.ir.value import Value
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import per_lane
@@ -79,9 +79,21 @@ def kept(vectors: Many[Value]) -> list[Value]:
 
 
 def _kept(value: Value) -> Value:
-    assert isinstance(value.type, VectorType)
-    count = value.type.bytes // I32.bytes
-    words = convert.bitcast(value, to=VectorType(I32, count))
+    words = words_of(value)
+    assert isinstance(value.type, VectorType) and isinstance(words.type, VectorType)
+    count = words.type.count
     return convert.bitcast(
         vector.pack(*(control.opaque(vector.extract(words, index=index)) for index in range(count))), to=value.type
     )
+
+
+def words_of(value: Value) -> Value:
+    """Return a vector as one of 32-bit words, of which registers are."""
+    assert isinstance(value.type, VectorType)
+    return convert.bitcast(value, to=VectorType(I32, value.type.bytes // I32.bytes))
+
+
+def codes_of(words: Value, element: ScalarType) -> Value:
+    """Return what a vector of words holds, as elements of a type."""
+    assert isinstance(words.type, VectorType)
+    return convert.bitcast(words, to=VectorType(element, words.type.bytes // element.bytes))

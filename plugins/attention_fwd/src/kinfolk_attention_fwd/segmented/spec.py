@@ -19,9 +19,9 @@ class AttentionSegmentSpec(Spec):
     and one segment of a sequence's keys. Its `waves` take turns at tiles of `tile_keys` keys, `ring` of which each of
     them has on their way.
 
-    Keys and values have `head_size` columns of `dtype`. `capped`: scores are. Pages have 2^n times `unit` rows.
-    `workgroups_per_cu` are what registers are budgeted for. The `lanes` of a wave write `vector_bytes` each at once; a
-    staged row is followed by `row_padding_bytes` unused ones.
+    Rows have `head_size` columns of `dtype`, those of keys and values of `kv_dtype`, which are widened in registers.
+    `capped`: scores are. Pages have 2^n times `unit` rows. `workgroups_per_cu` are what registers are budgeted for. The
+    `lanes` of a wave write `vector_bytes` each at once; a staged row is followed by `row_padding_bytes` unused ones.
     """
 
     lanes: ClassVar[int] = 64
@@ -42,6 +42,7 @@ class AttentionSegmentSpec(Spec):
 
     head_size: int = attrs.field(validator=ExactInt(minimum=16, step=16))
     dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
+    kv_dtype: str = attrs.field(validator=OneOf(FLOAT_TYPES))
     capped: bool = attrs.field(validator=ExactBool())
     unit: int = attrs.field(validator=OneOf((1, 16)))
     ring: int = attrs.field(validator=ExactInt(minimum=1, maximum=4))
@@ -53,7 +54,8 @@ class AttentionSegmentSpec(Spec):
 
     def symbol(self) -> str:
         """Return a short readable name; it is no key."""
-        kind = ("_capped" if self.capped else "") + ("_rows" if self.unit == 1 else "")
+        kind = "" if self.kv_dtype == self.dtype else f"_{self.kv_dtype}"
+        kind += ("_capped" if self.capped else "") + ("_rows" if self.unit == 1 else "")
         return f"attention_segment_{self.head_size}_{self.dtype}{kind}_{self.digest()[:8]}"
 
     def parameters(self) -> tuple[Parameter, ...]:
@@ -66,11 +68,12 @@ class AttentionSegmentSpec(Spec):
         `part_out` [tokens, heads, segments, head] and `part_ml` [tokens, heads, segments, 2] are all that is written
         where there are several segments.
         """
-        data, floats, integers = PointerType(SCALARS[self.dtype]), PointerType(F32), PointerType(I32)
+        data, cache = (PointerType(SCALARS[name]) for name in (self.dtype, self.kv_dtype))
+        floats, integers = PointerType(F32), PointerType(I32)
         return (
             Parameter(name="q", type=data, alignment=16),
-            Parameter(name="k", type=data, alignment=16),
-            Parameter(name="v", type=data, alignment=16),
+            Parameter(name="k", type=cache, alignment=16),
+            Parameter(name="v", type=cache, alignment=16),
             Parameter(name="block_table", type=integers, alignment=4),
             Parameter(name="cu_seqlens_q", type=integers, alignment=4),
             Parameter(name="seqused_k", type=integers, alignment=4),
