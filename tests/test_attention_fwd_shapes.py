@@ -19,7 +19,7 @@ from kinfolk_runtime.cli.bench import command
 
 ARCHS = ("gfx942", "gfx950")
 pytestmark = pytest.mark.needs("attention_fwd", *ARCHS)
-FILES = ["decode", "decode_fp8", "dense", "paged"]
+FILES = ["decode", "decode_fp8", "dense", "paged", "varlen"]
 MODELS = {"Llama-3-8B", "Llama-3-70B", "Llama-3.1-405B", "Qwen3-30B-A3B", "Qwen3-235B-A22B", "gpt-oss-120b"}
 
 
