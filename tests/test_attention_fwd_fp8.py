@@ -141,11 +141,11 @@ def test_the_other_encoding_is_refused_by_name(arch: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"head_size": 256, "head_size_v": 256}, "attention_fwd.segmented.narrow"),
-        ({"page_size": 8}, "attention_fwd.segmented.narrow"),
+        ({"head_size": 256, "head_size_v": 256}, "attention_fwd.segmented.narrow.head_size"),
+        ({"page_size": 8}, "attention_fwd.segmented.narrow.page_size"),
         ({**BLOCKS, "kv_dtype": "f8E4M3FN"}, "attention_fwd.paged.kv_dtype"),
-        ({**BLOCKS, "head_size": 192}, "attention_fwd.paged.narrow"),
-        ({**BLOCKS, "page_size": 4}, "attention_fwd.paged.narrow"),
+        ({**BLOCKS, "head_size": 192}, "attention_fwd.paged.narrow.head_size"),
+        ({**BLOCKS, "page_size": 4}, "attention_fwd.paged.narrow.page_size"),
         ({"kv_dtype": "f8E5M2FNUZ"}, "attention_fwd.segmented.kv_dtype"),
         ({"dtype": "f8E4M3FNUZ"}, "attention_fwd.segmented.dtype"),
     ],

@@ -73,9 +73,8 @@ class Limits:
             "Convert keys and values to the type of the queries, multiplied by k_scale and v_scale.",
         )
 
-    def widened_cache(self) -> tuple[Limit, Limit]:
+    def widened_cache(self) -> tuple[Limit, ...]:
         """Return which types keys and values in pages may have where 8-bit floats are widened."""
-        kept = all_of(field("head_size").one_of(NARROW_WIDTHS), field("page_size") >= LEAST_NARROW_PAGE)
         return (
             Limit(
                 f"{self.code}.kv_dtype",
@@ -88,14 +87,21 @@ class Limits:
             ),
             self.limit(
                 "not_implemented",
-                "kv_dtype",
-                any_of(PLAIN, kept),
-                f"elements of 8 bits are widened with heads of {listing(NARROW_WIDTHS)}, in pages of at least "
-                f"{LEAST_NARROW_PAGE} rows",
-                f"Pad heads to one of {listing(NARROW_WIDTHS)} and re-page the cache, or convert it.",
-                "narrow",
-                takes=f"the type of queries, or with heads of {listing(NARROW_WIDTHS)} in pages of at least "
-                f"{LEAST_NARROW_PAGE} rows 8-bit floats",
+                "head_size",
+                any_of(PLAIN, field("head_size").one_of(NARROW_WIDTHS)),
+                "elements of 8 bits are widened with heads of some widths alone",
+                f"Pad heads to {listing(NARROW_WIDTHS)}, or convert keys and values to the type of queries.",
+                "narrow.head_size",
+                takes=f"{listing(NARROW_WIDTHS)} beside keys and values of 8 bits",
+            ),
+            self.limit(
+                "not_implemented",
+                "page_size",
+                any_of(PLAIN, field("page_size") >= LEAST_NARROW_PAGE),
+                "rows that are looked up one by one are not widened",
+                f"Re-page the cache to at least {LEAST_NARROW_PAGE} keys a page, or convert it to the type of queries.",
+                "narrow.page_size",
+                takes=f"at least {LEAST_NARROW_PAGE} beside keys and values of 8 bits",
             ),
         )
 

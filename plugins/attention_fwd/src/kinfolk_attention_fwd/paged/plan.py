@@ -14,7 +14,7 @@ from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.arguments import arguments_of, query_blocks
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
 from kinfolk_attention_fwd.kinds import Kind, holds, kinds
-from kinfolk_attention_fwd.narrow import NARROW_WIDTHS, own_narrow
+from kinfolk_attention_fwd.narrow import NARROW_WIDTHS, is_narrow, own_narrow
 from kinfolk_attention_fwd.paged.limits import CAPABILITY, CODE, PAGE_SIZES, SMALL_PAGES
 from kinfolk_attention_fwd.paged.spec import AttentionGatheredSpec, AttentionPagedSpec
 from kinfolk_attention_fwd.schedule import schedule_of_pages, schedule_of_rows, space_of
@@ -61,7 +61,8 @@ def page_shift(part: int) -> Expr:
 
 def paged_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
     """Return the plan of an admitted request: a workgroup for a head, a block of queries and a sequence."""
-    kind, is_small = Kind.of(request), holds(field("page_size").one_of(SMALL_PAGES), request)
+    kind, narrow = Kind.of(request), is_narrow(request.kv_dtype)
+    is_small = not narrow and holds(field("page_size").one_of(SMALL_PAGES), request)
     spec = gathered_spec(arch, kind) if is_small else paged_spec(arch, kind, request.kv_dtype)
     numbers = {
         "total_q": field("total_q"),
