@@ -45,6 +45,8 @@ F8E5M2FNUZ: Final = ScalarType("f8E5M2FNUZ", 8, "float")
 SCALARS: Final[dict[str, ScalarType]] = {
     t.name: t for t in (I1, I8, I16, I32, I64, F16, BF16, F32, F64, F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ)
 }
+FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
+"""The names of the float types, in the order of `SCALARS`."""
 
 
 @attrs.frozen(cache_hash=True)

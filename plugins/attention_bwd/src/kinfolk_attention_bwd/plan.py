@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kinfolk.arguments import named_arguments
 from kinfolk.candidate import Candidate
 from kinfolk.expr import Expr, ceil_div, field, floor_div, select
-from kinfolk.plan import Argument, FloatField, Launch, Plan
+from kinfolk.plan import Launch, Plan
 from kinfolk_attention_bwd.bindings import OUTPUTS, ROWS_KEPT, bindings
 from kinfolk_attention_bwd.kinds import all_specs, keys_spec, queries_spec, row_terms_spec, space_of
 from kinfolk_attention_bwd.limits import CAPABILITY, CODE
@@ -14,7 +15,6 @@ from kinfolk_attention_bwd.spec import LANES, GradientSpec, KeysSpec, QueriesSpe
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
-    from kinfolk.parameters import Parameter
     from kinfolk_attention_bwd.request import AttentionBwdRequest
 
 _NUMBERS: Final[dict[str, Expr]] = {
@@ -39,7 +39,7 @@ def split_plan(request: AttentionBwdRequest, arch: Arch) -> Plan:
                 spec=rows,
                 grid=(ceil_div(ROWS_KEPT, rows.rows), field("num_heads"), field("batch")),
                 block=rows.waves * LANES,
-                arguments=_arguments(rows.parameters(), _NUMBERS),
+                arguments=named_arguments(rows.parameters(), _NUMBERS),
             ),
             _launch(keys_spec(arch, request.head_size, request.dtype), "seqlen_k", "num_kv_heads"),
             _launch(queries_spec(arch, request.head_size, request.dtype), "seqlen_q", "num_heads"),
@@ -56,21 +56,8 @@ def _launch(spec: GradientSpec, length: str, heads: str) -> Launch:
         spec=spec,
         grid=(field(heads), blocks, field("batch")),
         block=spec.waves * LANES,
-        arguments=_arguments(spec.parameters(), {**_NUMBERS, "row_blocks": blocks}),
+        arguments=named_arguments(spec.parameters(), {**_NUMBERS, "row_blocks": blocks}),
     )
-
-
-def _arguments(parameters: tuple[Parameter, ...], numbers: dict[str, Expr]) -> tuple[Argument, ...]:
-    """Return the arguments: bindings and fields by their names, and numbers."""
-
-    def argument(parameter: Parameter) -> Argument:
-        if parameter.is_pointer:
-            return Argument(parameter.name, "pointer", parameter.name)
-        if parameter.kind == "f32":
-            return Argument(parameter.name, "f32", FloatField(parameter.name))
-        return Argument(parameter.name, "i32", numbers[parameter.name])
-
-    return tuple(map(argument, parameters))
 
 
 SPLIT: Final = Candidate(

@@ -10,12 +10,11 @@ import attrs
 
 from kinfolk.expr import ceil_div, eq, field
 from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, OneOf, Optional, launch_field, means
-from kinfolk.ir.types import SCALARS
+from kinfolk.ir.types import FLOAT_TYPES
 from kinfolk.operand import Operand
 from kinfolk.request import Relation, Request
 from kinfolk_attention_bwd.operands import OPERANDS
 
-FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
 LAYOUTS: Final = ("bshd", "bhsd", "thd", "paged")
 SCALE: Final = ExactFloat(minimum=2.0**-93, maximum=2.0**10)
 """Of larger ones an LSE that is rounded to f32 is off by more than an exponential takes, whatever the rows."""

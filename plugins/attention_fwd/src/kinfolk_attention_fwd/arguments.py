@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from kinfolk.arguments import named_arguments
 from kinfolk.expr import Expr, ceil_div, const, field, floor_div, select
-from kinfolk.plan import Argument, FloatField
 from kinfolk_attention_fwd.kinds import window_argument
 
 if TYPE_CHECKING:
+    from kinfolk.plan import Argument
     from kinfolk_attention_fwd.request import AttentionFwdRequest
     from kinfolk_attention_fwd.spec import AttentionSpec
 
@@ -51,10 +52,4 @@ def arguments_of(
         "num_slopes": field("num_heads") if request.alibi else const(0),
         "query_blocks": query_blocks(spec),
     }
-
-    def argument(name: str, kind: str) -> Argument:
-        if kind == "pointer":
-            return Argument(name, "pointer", bound.get(name, name))
-        return Argument(name, "f32", FloatField(name)) if kind == "f32" else Argument(name, "i32", integers[name])
-
-    return tuple(argument(each.name, each.kind) for each in spec.parameters())
+    return named_arguments(spec.parameters(), integers, bound)

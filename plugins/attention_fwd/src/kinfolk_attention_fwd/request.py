@@ -10,13 +10,12 @@ import attrs
 
 from kinfolk.expr import Expr, all_of, ceil_div, eq, field, ne, select
 from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, OneOf, Optional, launch_field, means
-from kinfolk.ir.types import SCALARS
+from kinfolk.ir.types import FLOAT_TYPES
 from kinfolk.operand import Operand
 from kinfolk.request import Relation, Request
 from kinfolk_attention_fwd.narrow import SPELLINGS
 from kinfolk_attention_fwd.operands import OPERANDS
 
-FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
 LAYOUTS: Final = ("dense", "varlen", "paged")
 CACHE_SCALE: Final = ExactFloat(minimum=2.0**-32, maximum=2.0**32)
 """Factors of a cache: far from what any quantisation chooses on both sides."""

@@ -7,10 +7,9 @@ from typing import ClassVar
 import attrs
 
 from kinfolk.fields import ExactBool, ExactInt, OneOf
-from kinfolk.ir.types import F32, I32, SCALARS, PointerType
+from kinfolk.ir.types import F32, FLOAT_TYPES, I32, SCALARS, PointerType
 from kinfolk.parameters import Parameter
 from kinfolk.spec import LoopWork, Spec
-from kinfolk_attention_fwd.request import FLOAT_TYPES
 
 
 @attrs.frozen(kw_only=True)

@@ -19,13 +19,12 @@ from kinfolk.fields import (
     launch_field,
     means,
 )
-from kinfolk.ir.types import SCALARS
+from kinfolk.ir.types import FLOAT_TYPES
 from kinfolk.operand import Operand
 from kinfolk.request import Relation, Request
 from kinfolk_mla.cache import SPELLINGS, is_narrow
 from kinfolk_mla.operands import OPERANDS
 
-FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
 MODEL: Final[Mapping[str, int]] = {"kv_lora_rank": 512, "rope_dim": 64, "nope_dim": 128, "v_dim": 128}
 """The widths of DeepSeek-V2, V3 and Kimi-K2."""
 

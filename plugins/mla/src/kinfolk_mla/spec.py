@@ -8,10 +8,9 @@ from typing import ClassVar, Final
 import attrs
 
 from kinfolk.fields import ExactBool, ExactInt, OneOf
-from kinfolk.ir.types import F32, I32, SCALARS, PointerType
+from kinfolk.ir.types import F32, FLOAT_TYPES, I32, SCALARS, PointerType
 from kinfolk.parameters import Parameter
 from kinfolk.spec import LoopWork, Spec
-from kinfolk_mla.request import FLOAT_TYPES
 
 INVERSE_BITS: Final = 21
 """Of the fraction by which a row's token is found."""

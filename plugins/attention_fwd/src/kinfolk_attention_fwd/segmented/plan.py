@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from kinfolk.arguments import named_arguments
 from kinfolk.candidate import Candidate, Note
 from kinfolk.expr import Expr, const, eq, field, minimum, not_, select, stride
-from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
+from kinfolk.plan import Axis, Binding, Launch, Plan
 from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.arguments import NUM_SLOPES, WITH_SINKS, bound_of_heads
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
@@ -28,7 +29,6 @@ from kinfolk_attention_fwd.segmented.spec import AttentionSegmentSpec
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
-    from kinfolk.parameters import Parameter
     from kinfolk.spec import Spec
     from kinfolk_attention_fwd.request import AttentionFwdRequest
 
@@ -151,13 +151,13 @@ def segmented_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
                 spec=spec,
                 grid=(GROUPS * field("num_kv_heads"), field("num_seqs"), segments.count),
                 block=spec.waves * arch.wave_size,
-                arguments=_arguments(spec.parameters(), numbers, bound),
+                arguments=named_arguments(spec.parameters(), numbers, bound),
             ),
             Launch(
                 spec=last,
                 grid=(field("max_seqlen_q") * field("num_heads"), field("num_seqs"), 1),
                 block=last.waves * arch.wave_size,
-                arguments=_arguments(last.parameters(), numbers, bound),
+                arguments=named_arguments(last.parameters(), numbers, bound),
                 condition=segments.are_several,
             ),
         ),
@@ -166,21 +166,6 @@ def segmented_plan(request: AttentionFwdRequest, arch: Arch) -> Plan:
         contents=PAGED_CONTENTS,
         remarks=(*segments.remarks(), preference.remark()),
     )
-
-
-def _arguments(
-    parameters: tuple[Parameter, ...], numbers: Mapping[str, Expr], bound: Mapping[str, str]
-) -> tuple[Argument, ...]:
-    """Return the arguments of parameters: bindings, of their names or as `bound` says, fields and numbers."""
-
-    def argument(parameter: Parameter) -> Argument:
-        if parameter.is_pointer:
-            return Argument(parameter.name, "pointer", bound.get(parameter.name, parameter.name))
-        if parameter.kind == "f32":
-            return Argument(parameter.name, "f32", FloatField(parameter.name))
-        return Argument(parameter.name, "i32", numbers[parameter.name])
-
-    return tuple(map(argument, parameters))
 
 
 def _workspace(segments: Segments) -> tuple[Binding, ...]:

@@ -8,11 +8,10 @@ from typing import Final
 from kinfolk.budget import budget_limits
 from kinfolk.expr import Expr, all_of, any_of, const, eq, fact, field, maximum, minimum, ne, select
 from kinfolk.fields import listing
-from kinfolk.ir.types import SCALARS
+from kinfolk.ir.types import FLOAT_TYPES, SCALARS
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
 from kinfolk_mla.cache import widened_cache, widened_spec
-from kinfolk_mla.request import FLOAT_TYPES
 from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec
 
 MOST_HEADS: Final = MlaDecodeSpec.most_heads

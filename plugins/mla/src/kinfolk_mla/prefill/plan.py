@@ -4,14 +4,15 @@ turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from kinfolk.arguments import named_arguments
 from kinfolk.candidate import Candidate, Note
 from kinfolk.expr import Expr, ceil_div, const, field, maximum, minimum, select, stride
-from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
+from kinfolk.plan import Axis, Binding, Launch, Plan
 from kinfolk.remark import Remark
 from kinfolk_mla.cache import cache_types
 from kinfolk_mla.decode.candidate import NARROW_NOTE
@@ -194,28 +195,17 @@ def _group(number: int, expand: MlaExpandSpec, attend: MlaPrefillSpec, wave_size
             spec=expand,
             grid=(heads, ceil_div(field("max_seqlen_k"), MlaExpandSpec.block), field("num_seqs")),
             block=expand.waves * wave_size,
-            arguments=_arguments(expand, numbers),
+            arguments=named_arguments(expand.parameters(), numbers),
             condition=heads > 0,
         ),
         Launch(
             spec=attend,
             grid=(heads, query_blocks, field("num_seqs")),
             block=attend.waves * wave_size,
-            arguments=_arguments(attend, numbers),
+            arguments=named_arguments(attend.parameters(), numbers),
             condition=heads > 0,
         ),
     )
-
-
-def _arguments(spec: Spec, numbers: Mapping[str, Expr]) -> tuple[Argument, ...]:
-    """Return what is passed: bindings and floats of their own names, and numbers."""
-
-    def argument(name: str, is_pointer: bool) -> Argument:
-        if is_pointer:
-            return Argument(name, "pointer", name)
-        return Argument(name, "i32", numbers[name]) if name in numbers else Argument(name, "f32", FloatField(name))
-
-    return tuple(argument(each.name, each.is_pointer) for each in spec.parameters())
 
 
 _BINDINGS: Final = (

@@ -9,11 +9,9 @@ import attrs
 
 from kinfolk.expr import field
 from kinfolk.fields import ExactFloat, ExactInt, ExactStr, OneOf, Optional, launch_field
-from kinfolk.ir.types import SCALARS
+from kinfolk.ir.types import FLOAT_TYPES
 from kinfolk.operand import Operand
 from kinfolk.request import Request
-
-FLOAT_TYPES: Final = tuple(name for name, scalar in SCALARS.items() if scalar.kind == "float")
 
 SCALE: Final = ExactFloat(minimum=2.0**-100, maximum=2.0**100)
 """Scales for which a difference of scores past f32 weighs nothing, and which stay finite times log2 e."""
