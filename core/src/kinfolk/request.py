@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 
 import attrs
 
-from kinfolk.expr import Expr, ExprOverflow, Scope
+from kinfolk.expr import Expr, ExprOverflow, Scope, ceil_div, eq, field
 from kinfolk.expr.predicate import surely_holds
 from kinfolk.fields import FieldValueError, is_launch, shown
 from kinfolk.operand import Operand, check_operands
@@ -67,6 +67,18 @@ class Relation:
         value = getattr(request, self.field)
         owner = request.__class__.__name__
         raise FieldValueError(owner, self.field, value, _told(self.rule, told), _told(self.remedy, told))
+
+
+def heads_divide(heads: str, shared: str, what: str) -> Relation:
+    """Return that a number of heads, field `heads`, is a multiple of how many heads `what` they read have, `shared`."""
+    number, divisor = field(heads), field(shared)
+    return Relation(
+        field=heads,
+        condition=eq(number // divisor * divisor, number),
+        rule=f"a multiple of {shared} = {{heads}}",
+        remedy=f"Repeat the {what} of heads, or pass {{nearest}}.",
+        numbers={"heads": divisor, "nearest": ceil_div(number, divisor) * divisor},
+    )
 
 
 def _told(text: str, numbers: Mapping[str, str]) -> str:

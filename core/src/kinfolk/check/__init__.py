@@ -8,9 +8,10 @@ from kinfolk.check.poison import is_poison, poison
 from kinfolk.check.report import KernelReport, OutputReport, Report, ScenarioReport
 from kinfolk.check.scenario import Scenario
 from kinfolk.check.sparse import SparseArray
-from kinfolk.check.tolerance import Expected, Tolerance, unit_roundoff
+from kinfolk.check.tolerance import DEVIATIONS, Expected, Tolerance, unit_roundoff
 
 __all__ = [
+    "DEVIATIONS",
     "Comparison",
     "Expected",
     "Finding",

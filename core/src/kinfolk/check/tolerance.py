@@ -22,6 +22,10 @@ _SIGNIFICAND: Final[dict[str, int]] = {
     "f8E5M2FNUZ": 3,
 }
 
+DEVIATIONS: Final = 5.0
+"""n roundings in a sum exceed 5 sqrt(n) u times the sum of magnitudes with a chance below 2 exp(-5^2 / 2) = 8e-6, by
+Hoeffding's inequality."""
+
 
 def unit_roundoff(dtype: str) -> float:
     """Return the largest relative error of rounding to nearest in a float type: 2^-24 for f32, 2^-8 for bf16."""

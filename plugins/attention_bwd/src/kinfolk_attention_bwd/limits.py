@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from kinfolk.budget import budget_limits
-from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, minimum, ne, select
+from kinfolk.expr import Expr, all_of, ceil_div, eq, fact, field, minimum, select
 from kinfolk.fields import listing
-from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
 from kinfolk.roles import role_fact
+from kinfolk.tile.attention.limits import atom_limit, lanes_limit
 from kinfolk_attention_bwd.kinds import DTYPES, LEAST_ROWS, WIDTHS
 from kinfolk_attention_bwd.spec import LANES, MOST_HEADS, MOST_ROWS, GradientSpec
 
@@ -106,27 +106,10 @@ _TYPE: Final = Limit(
     because="rows are read as pairs of 16 bits",
     remedy=f"Evolve the spec to {_TYPES}.",
 )
-_WAVE: Final = Limit(
-    f"{CODE}.spec.wave_size",
-    "not_implemented",
-    "head_size",
-    eq(fact("wave_size"), LANES),
-    because=f"rows are laid out over {LANES} lanes",
-    remedy="Choose an arch with such waves.",
-)
+_WAVE: Final = lanes_limit(CODE, "head_size", LANES, "rows")
+_ATOM: Final = atom_limit(CODE, GradientSpec.atom, (16, 32), DTYPES)
 ROW_TERMS_LIMITS: Final = (_WIDTH, _TYPE, _WAVE)
 """What a spec of rows' terms must meet."""
-
-
-def _atoms() -> Expr:
-    known = (
-        any_of(
-            ne(field("dtype"), name),
-            *(fact(atom_fact(m=GradientSpec.atom, n=GradientSpec.atom, k=depth, a=name)) for depth in (16, 32)),
-        )
-        for name in DTYPES
-    )
-    return all_of(*known)
 
 
 ELEMENT_BYTES: Final = 2
@@ -147,14 +130,7 @@ def _gradient_limits(copies: int) -> tuple[Limit, ...]:
         _WIDTH,
         _TYPE,
         _WAVE,
-        Limit(
-            f"{CODE}.spec.atom",
-            "cannot",
-            "dtype",
-            _atoms(),
-            because=f"products are made of matrix atoms of {GradientSpec.atom} rows and columns of the type",
-            remedy="Choose an arch that has one, or a type for which this one has it.",
-        ),
+        _ATOM,
         Limit(
             f"{CODE}.spec.workgroup_memory",
             "cannot",

@@ -8,27 +8,16 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
-from kinfolk.expr import ceil_div, eq, field
 from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, OneOf, Optional, launch_field, means
 from kinfolk.ir.types import FLOAT_TYPES
 from kinfolk.operand import Operand
-from kinfolk.request import Relation, Request
+from kinfolk.request import Relation, Request, heads_divide
 from kinfolk_attention_bwd.operands import OPERANDS
 
 LAYOUTS: Final = ("bshd", "bhsd", "thd", "paged")
 SCALE: Final = ExactFloat(minimum=2.0**-93, maximum=2.0**10)
 """Of larger ones an LSE that is rounded to f32 is off by more than an exponential takes, whatever the rows."""
 WINDOW: Final = ExactInt(minimum=-1, maximum=2**31 - 1)
-
-
-def _shared(name: str, what: str) -> Relation:
-    return Relation(
-        field="num_heads",
-        condition=eq(field("num_heads") // field(name) * field(name), field("num_heads")),
-        rule=f"a multiple of {name} = {{heads}}",
-        remedy=f"Repeat the {what} of heads, or pass {{nearest}}.",
-        numbers={"heads": field(name), "nearest": ceil_div(field("num_heads"), field(name)) * field(name)},
-    )
 
 
 @attrs.frozen(kw_only=True)
@@ -44,7 +33,10 @@ class AttentionBwdRequest(Request):
     """
 
     family: ClassVar[str] = "attention_bwd"
-    relations: ClassVar[tuple[Relation, ...]] = (_shared("num_kv_heads", "keys"), _shared("num_v_heads", "values"))
+    relations: ClassVar[tuple[Relation, ...]] = (
+        heads_divide("num_heads", "num_kv_heads", "keys"),
+        heads_divide("num_heads", "num_v_heads", "values"),
+    )
     operands: ClassVar[tuple[Operand, ...]] = OPERANDS
 
     layout: str = attrs.field(

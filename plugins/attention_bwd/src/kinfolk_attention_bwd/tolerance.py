@@ -8,15 +8,13 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from kinfolk.check import unit_roundoff
+from kinfolk.check import DEVIATIONS, unit_roundoff
 
 if TYPE_CHECKING:
     from kinfolk_attention_bwd.reference import Head
     from kinfolk_attention_bwd.request import AttentionBwdRequest
 
 Floats = npt.NDArray[np.float64]
-DEVIATIONS: Final = 5.0
-"""n roundings in a sum exceed 5 sqrt(n) u times the sum of magnitudes with a chance below 2 exp(-5^2 / 2) = 8e-6."""
 SCORE_ROUNDINGS: Final = 9
 """Roundings from a product to its weight: scale, that times log2 e, LSE times log2 e, multiply-add, exp2, hardware."""
 LARGEST_ERROR: Final = 40.0

@@ -7,12 +7,12 @@ from typing import Final
 import attrs
 
 from kinfolk.budget import budget_limits
-from kinfolk.expr import Expr, all_of, any_of, ceil_div, const, eq, fact, field, maximum, ne, select
+from kinfolk.expr import Expr, all_of, any_of, ceil_div, const, eq, fact, field, maximum, select
 from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
 from kinfolk.roles import role_fact
-from kinfolk.tile.attention.limits import schedule_limits
+from kinfolk.tile.attention.limits import atom_limit, lanes_limit, schedule_limits
 from kinfolk.tile.attention.rows import PART
 from kinfolk_attention_fwd.kinds import DTYPES, WIDTHS
 from kinfolk_attention_fwd.narrow import NARROW_WIDTHS, OWN, PLAIN, TWO_ENCODINGS, widened
@@ -216,29 +216,11 @@ class Limits:
 
     def of_atoms(self, size: int, depths: tuple[int, ...]) -> Limit:
         """Return that an arch has an atom of `size` rows and columns of the type that contracts one of `depths`."""
-        known = (
-            any_of(ne(field("dtype"), name), *(fact(atom_fact(m=size, n=size, k=depth, a=name)) for depth in depths))
-            for name in DTYPES
-        )
-        return Limit(
-            f"{self.code}.spec.atom",
-            "cannot",
-            "dtype",
-            all_of(*known),
-            because=f"products are made of matrix atoms of {size} rows and columns of the type",
-            remedy="Choose an arch that has one, or a type for which this one has it.",
-        )
+        return atom_limit(self.code, size, depths, DTYPES)
 
     def of_lanes(self, lanes: int, what: str) -> Limit:
         """Return that `what` is laid out over the lanes that an arch's waves have."""
-        return Limit(
-            f"{self.code}.spec.wave_size",
-            "not_implemented",
-            "head_size",
-            eq(fact("wave_size"), lanes),
-            because=f"{what} are laid out over {lanes} lanes",
-            remedy="Choose an arch with such waves.",
-        )
+        return lanes_limit(self.code, "head_size", lanes, what)
 
     def of_resources(self, spec: AttentionSpec) -> tuple[Limit, ...]:
         """Return what a compiled kernel of a spec must meet, in the figures an arch may declare."""

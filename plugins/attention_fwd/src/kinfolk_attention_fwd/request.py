@@ -12,7 +12,7 @@ from kinfolk.expr import Expr, all_of, ceil_div, eq, field, ne, select
 from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, OneOf, Optional, launch_field, means
 from kinfolk.ir.types import FLOAT_TYPES
 from kinfolk.operand import Operand
-from kinfolk.request import Relation, Request
+from kinfolk.request import Relation, Request, heads_divide
 from kinfolk_attention_fwd.narrow import SPELLINGS
 from kinfolk_attention_fwd.operands import OPERANDS
 
@@ -38,16 +38,7 @@ def _total_fits(total: Expr, most_of_one: Expr) -> Expr:
     return all_of(total >= most_of_one, select(most_of_one > 0, several, eq(total, 0)))
 
 
-HEADS_FIT: Final = Relation(
-    field="num_heads",
-    condition=eq(field("num_heads") // field("num_kv_heads") * field("num_kv_heads"), field("num_heads")),
-    rule="a multiple of num_kv_heads = {heads}",
-    remedy="Repeat the keys and values of heads, or pass {nearest}.",
-    numbers={
-        "heads": field("num_kv_heads"),
-        "nearest": ceil_div(field("num_heads"), field("num_kv_heads")) * field("num_kv_heads"),
-    },
-)
+HEADS_FIT: Final = heads_divide("num_heads", "num_kv_heads", "keys and values")
 QUERIES_FIT: Final = Relation(
     field="total_q",
     condition=all_of(

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from kinfolk.check import Tolerance, unit_roundoff
+from kinfolk.check import DEVIATIONS, Tolerance, unit_roundoff
 
 if TYPE_CHECKING:
     from kinfolk_attention_fwd.reference import Head
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 ABSOLUTE_GATE, RELATIVE_GATE, LSE_GATE = 2e-3, 2.0**-8, 2e-3
 """|err| <= 2e-3 + 2^-8 |ref| for values of unit scale, and 2e-3 of LSE: see `Bounds`."""
-DEVIATIONS: Final = 5.0
-"""n roundings in a sum exceed 5 sqrt(n) u times the sum of magnitudes with a chance below 2 exp(-5^2 / 2) = 8e-6."""
 SCORE_ROUNDINGS: Final = 9
 """Roundings from a product to its weight: scale, that times log2 e, difference, product, exp2, hardware errors."""
 CAP_ROUNDINGS: Final = 8

@@ -8,21 +8,18 @@ does not.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from kinfolk.check import Expected, Finding, unit_roundoff
+from kinfolk.check import DEVIATIONS, Expected, Finding, unit_roundoff
 
 if TYPE_CHECKING:
     from kinfolk_mla.request import MlaRequest
 
 Floats = npt.NDArray[np.float64]
-
-DEVIATIONS: Final = 5.0
-"""The chance that right rounding exceeds the bound is below 2 exp(-5^2 / 2) = 8e-6, by Hoeffding's inequality."""
 
 
 @attrs.frozen

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from kinfolk.check import Expected, Finding, Tolerance, unit_roundoff
+from kinfolk.check import DEVIATIONS, Expected, Finding, Tolerance, unit_roundoff
 from kinfolk_mla.bias import Bias, leverage
 from kinfolk_mla.near_ties import moved
 
@@ -25,9 +25,6 @@ ABSOLUTE_GATE, RELATIVE_GATE, PEAK_GATE, LSE_GATE = 4e-2, 2e-2, 2e-2, 1.7e-2
 """No tolerance is wider: |err| <= 4e-2 k_scale + 2e-2 |ref| per element and 2e-2 of a token's largest |ref|; LSE
 1.7e-2, beside what f32 takes of huge scores (`tolerances`).
 """
-
-DEVIATIONS: Final = 5.0
-"""n roundings in a sum exceed 5 sqrt(n) u times the sum of magnitudes with a chance below 2 exp(-5^2 / 2) = 8e-6."""
 
 TILE_KEYS: Final = 16
 """An accumulator is rescaled once for so many keys at most."""

@@ -1,10 +1,12 @@
-"""What a `Schedule` may ask of a round over tiles, as limits of the specs that have its fields."""
+"""Limits of specs: what products and lanes need of an arch, and what a `Schedule` may ask of a round over tiles."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from kinfolk.expr import Expr, ceil_div, eq, field, minimum, select
+from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, minimum, ne, select
+from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
 
 ATOM: Final = 32
@@ -14,6 +16,37 @@ READ: Final = 8
 _DEPTH: Final = LANES * READ // ATOM
 """How many columns of keys, or rows of values, a read has of an atom's rows."""
 _TILES: Final = field("tile_keys") // ATOM
+
+
+def atom_limit(code: str, size: int, depths: Sequence[int], dtypes: Sequence[str], takes: str = "") -> Limit:
+    """Return that the arch has a matrix atom of `size` rows and columns of the spec's `dtype`, one of `dtypes`, that
+    contracts one of `depths` elements at once; for codes that begin with `code`.
+    """
+    known = (
+        any_of(ne(field("dtype"), name), *(fact(atom_fact(m=size, n=size, k=depth, a=name)) for depth in depths))
+        for name in dtypes
+    )
+    return Limit(
+        f"{code}.spec.atom",
+        "cannot",
+        "dtype",
+        all_of(*known),
+        because=f"products are made of matrix atoms of {size} rows and columns of the type",
+        remedy="Choose an arch that has one, or a type for which this one has it.",
+        takes=takes,
+    )
+
+
+def lanes_limit(code: str, name: str, lanes: int, what: str) -> Limit:
+    """Return that the arch's waves have `lanes` lanes, over which `what` are laid out; told of field `name`."""
+    return Limit(
+        f"{code}.spec.wave_size",
+        "not_implemented",
+        name,
+        eq(fact("wave_size"), lanes),
+        because=f"{what} are laid out over {lanes} lanes",
+        remedy="Choose an arch with such waves.",
+    )
 
 
 def schedule_limits(code: str, key_columns: Expr, value_columns: Expr) -> tuple[Limit, ...]:

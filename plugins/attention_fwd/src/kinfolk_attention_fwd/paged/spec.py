@@ -7,9 +7,8 @@ from typing import ClassVar
 import attrs
 
 from kinfolk.fields import OneOf
-from kinfolk.ir.types import I32, SCALARS, PointerType
+from kinfolk.ir.types import FLOAT_TYPES, I32, SCALARS, PointerType
 from kinfolk.parameters import Parameter
-from kinfolk_attention_fwd.request import FLOAT_TYPES
 from kinfolk_attention_fwd.spec import AttentionSpec
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import numpy as np
 
-from kinfolk.check import Tolerance, unit_roundoff
+from kinfolk.check import DEVIATIONS, Tolerance, unit_roundoff
 from kinfolk_mla.bias import Bias, leverage
 from kinfolk_mla.prefill_tolerance import Attended
-from kinfolk_mla.reference import DEVIATIONS, LSE_GATE, SCORE_ROUNDINGS, Floats, Keys
+from kinfolk_mla.reference import LSE_GATE, SCORE_ROUNDINGS, Floats, Keys
 
 if TYPE_CHECKING:
     from kinfolk_mla.prefill_reference import Head

@@ -11,6 +11,7 @@ from kinfolk.fields import listing
 from kinfolk.ir.types import FLOAT_TYPES, SCALARS
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
+from kinfolk.tile.attention.limits import lanes_limit
 from kinfolk_mla.cache import widened_cache, widened_spec
 from kinfolk_mla.spec import MlaDecodeSpec, MlaNarrowDecodeSpec
 
@@ -218,14 +219,7 @@ def shape_limits(code: str, atom_heads: int, atom_rows: int, lanes: int, cache: 
             takes=with_atoms(lambda name: (atom_fact(m=atom_rows, n=atom_heads, k=PAGE_SIZE, a=name),)),
         ),
         cache,
-        Limit(
-            f"{code}.spec.wave_size",
-            "not_implemented",
-            "rows_per_wave",
-            eq(fact("wave_size"), lanes),
-            because=f"a wave's heads are laid out over {lanes} lanes",
-            remedy="Choose an arch with such waves.",
-        ),
+        lanes_limit(code, "rows_per_wave", lanes, "a wave's heads"),
     )
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from kinfolk.budget import budget_limits
-from kinfolk.expr import Expr, all_of, any_of, ceil_div, eq, fact, field, ne, not_
+from kinfolk.expr import Expr, all_of, ceil_div, eq, fact, field, not_
 from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
 from kinfolk.refusal import Limit
-from kinfolk.tile.attention.limits import schedule_limits
+from kinfolk.tile.attention.limits import atom_limit, lanes_limit, schedule_limits
 from kinfolk_mla.cache import plain_spec, widened_cache, widened_spec
 from kinfolk_mla.decode.limits import (
     ATOM_TYPES,
@@ -119,10 +119,6 @@ def _atoms_of(dtype: str) -> tuple[str, ...]:
     return tuple(atom_fact(m=size, n=size, k=depth, a=dtype) for depth in DEPTHS)
 
 
-def _has_atom() -> Expr:
-    return all_of(*(any_of(ne(field("dtype"), name), *map(fact, _atoms_of(name))) for name in ATOM_TYPES))
-
-
 def _workgroup_memory(code: str, limit_field: str, elements: Expr, workgroups: Expr | int) -> Limit:
     return Limit(
         f"{code}.spec.workgroup_memory",
@@ -139,23 +135,8 @@ def _shared(code: str) -> tuple[Limit, ...]:
     return (
         single(code, "head_width", HEAD_WIDTH),
         paired(code),
-        Limit(
-            f"{code}.spec.atom",
-            "cannot",
-            "dtype",
-            _has_atom(),
-            because=f"products are made of matrix atoms of {MlaProjectedSpec.atom} rows and columns of the type",
-            remedy="Choose an arch that has one, or a type for which this one has it.",
-            takes=with_atoms(_atoms_of),
-        ),
-        Limit(
-            f"{code}.spec.wave_size",
-            "not_implemented",
-            "head_width",
-            eq(fact("wave_size"), MlaProjectedSpec.lanes),
-            because=f"a wave's queries and keys are laid out over {MlaProjectedSpec.lanes} lanes",
-            remedy="Choose an arch with such waves.",
-        ),
+        atom_limit(code, MlaProjectedSpec.atom, DEPTHS, ATOM_TYPES, takes=with_atoms(_atoms_of)),
+        lanes_limit(code, "head_width", MlaProjectedSpec.lanes, "a wave's queries and keys"),
     )
 
 
