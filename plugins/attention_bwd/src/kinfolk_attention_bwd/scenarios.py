@@ -66,6 +66,12 @@ def _scenarios(request: AttentionBwdRequest) -> Iterator[Scenario]:
     yield _scenario(few, "no_queries", "nothing sees", 0, 20)
     yield _scenario(few, "whole_tiles", "no tile has a row too many", 128, 128)
     yield _scenario(few, "tile_plus_one", "last tiles of one row", 65, 129)
+    three = attrs.evolve(request, num_heads=6, num_kv_heads=2, num_v_heads=2)
+    single = attrs.evolve(few, num_heads=few.num_kv_heads)
+    yield _scenario(
+        three, "three_heads", "three heads for each of keys, an odd number of rounds without a mask", 200, 300
+    )
+    yield _scenario(single, "one_head", "a head for each of keys, likewise in blocks of another size", 250, 300)
     yield _scenario(few, "peaked", "weights near 1 and near 0", 70, 90, peaked)
     yield _scenario(few, "one_sign", "gradients of one sign", 70, 190, one_sign)
     yield _scenario(few, "unlike_rows", "rows of very unlike gradients", 90, 70, rows_of_their_own)
@@ -74,15 +80,15 @@ def _scenarios(request: AttentionBwdRequest) -> Iterator[Scenario]:
 
 
 def mutation_requests() -> tuple[AttentionBwdRequest, ...]:
-    """Return small requests, in whose scenarios mutants are run."""
+    """Return small requests, in whose scenarios mutants are run: each kernel walks tiles with and without masks."""
     causal = AttentionBwdRequest(
         layout="bshd",
         batch=1,
         seqlen_q=150,
         seqlen_k=170,
-        num_heads=2,
-        num_kv_heads=1,
-        num_v_heads=1,
+        num_heads=4,
+        num_kv_heads=2,
+        num_v_heads=2,
         head_size=128,
         head_size_v=128,
         dtype="bf16",
@@ -90,7 +96,8 @@ def mutation_requests() -> tuple[AttentionBwdRequest, ...]:
         deterministic=True,
         scale=128**-0.5,
     )
-    return (causal, attrs.evolve(causal, causal=False, head_size=64, head_size_v=64, scale=64**-0.5, dtype="f16"))
+    narrow = attrs.evolve(causal, head_size=64, head_size_v=64, scale=64**-0.5, dtype="f16")
+    return (causal, narrow, attrs.evolve(causal, causal=False))
 
 
 def _few_heads(request: AttentionBwdRequest) -> AttentionBwdRequest:
