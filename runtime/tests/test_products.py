@@ -32,6 +32,17 @@ def test_there_is_one_thread_inside_and_as_many_as_before_outside(library):
     assert library.scipy_openblas_get_num_threads64_() == 2
 
 
+def test_blocks_of_two_threads_that_overlap_leave_as_many_as_before(library):
+    """The first one entered is the first one left, as no one thread could."""
+    first, second = one_thread(), one_thread()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert library.scipy_openblas_get_num_threads64_() == 1, "the second one is not left yet"
+    second.__exit__(None, None, None)
+    assert library.scipy_openblas_get_num_threads64_() == 2
+
+
 def test_what_is_raised_inside_leaves_as_many_as_before(library):
     with pytest.raises(ZeroDivisionError), one_thread():
         raise ZeroDivisionError

@@ -201,6 +201,21 @@ def test_ops_alike_but_for_an_attribute_are_not_one(toy, declare):
             toy.run(strict, largest, y)
 
 
+def test_groups_that_another_thread_forgets_meanwhile_are_used_all_the_same(toy, declare, monkeypatch):
+    class Forgotten(dict):
+        def __setitem__(self, key, value):
+            """Keep nothing, as where the other thread is the next to run."""
+
+    monkeypatch.setattr("kinfolk_runtime.simulator.lanes._known", Forgotten())
+
+    def body(x, y):
+        memory.store(y, arithmetic.add(memory.load(x), memory.load(x)))
+
+    y = np.zeros(1, np.int32)
+    toy.run(toy.kernel(body, declare("x", I32), declare("y", I32, "write")), np.array([21], np.int32), y)
+    assert y[0] == 42
+
+
 @pytest.mark.parametrize(
     "name, a, b", [("shl", 1, 32), ("lshr", 1, 32), ("ashr", 1, -1), ("udiv", 1, 0), ("urem", 1, 0)]
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
@@ -15,6 +16,9 @@ from typing import Final
 
 _LINKED: Final = ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
 """The module of numpy that is linked with the library, by version."""
+_changed = threading.Lock()
+_before: list[int] = []
+"""How many threads there were before the first block, as often as blocks are entered, in whatever thread."""
 _NAMES: Final = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "openblas_{}_num_threads")
 """Of the functions that get and set how many threads there are, by who built the library."""
 
@@ -23,15 +27,19 @@ _NAMES: Final = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_
 def one_thread() -> Generator[None]:
     """Compute products in the calling thread until the block is left; with another library than OpenBLAS, as before.
 
-    The number is the process's: products of its other threads are computed so too meanwhile.
+    The number is the process's: products of its other threads are computed so too meanwhile, until none is in a block.
     """
     get, put = _threads()
-    before = get()
-    put(1)
+    with _changed:
+        _before.append(_before[0] if _before else get())
+        put(1)
     try:
         yield
     finally:
-        put(before)
+        with _changed:
+            before = _before.pop()
+            if not _before:
+                put(before)
 
 
 @cache

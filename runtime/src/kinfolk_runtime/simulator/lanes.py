@@ -86,14 +86,14 @@ def kept(step: Step, sources: Sequence[int], target: int, memory: int) -> Step:
 class _Group:
     """Components of the result that are computed alike: their graphs, per leaf the components read, their positions.
 
-    `run` computes one from the algebra and the arrays of `leaves`.
+    `run` computes one from the algebra and the arrays of `leaves`; it is None where a leaf is handed on as it is.
     """
 
     nodes: list[Node]
     columns: list[list[Place]]
     positions: list[int]
-    leaves: list[Place] = attrs.field(factory=list[Place])
-    run: list[Callable[..., Any]] = attrs.field(factory=list[Callable[..., Any]])
+    leaves: tuple[Place, ...] = ()
+    run: Callable[..., Any] | None = None
 
 
 _MOST_KNOWN: Final = 4096
@@ -106,11 +106,12 @@ def _groups(op: Operation, meaning: LaneFunction, asks: bool) -> tuple[list[_Gro
     types, results = (tuple(cast("DataType", value.type) for value in each) for each in (op.operands, op.results))
     attributes = tuple((name, type(value), repr(value)) for name, value in op.attributes.items())
     key = (meaning, types, results, attributes, asks)
-    if key not in _known:
-        if len(_known) == _MOST_KNOWN:
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= _MOST_KNOWN:
             _known.clear()
-        _known[key] = _traced(op, meaning, asks)
-    return _known[key]
+        found = _known[key] = _traced(op, meaning, asks)  # other threads may clear it at any time
+    return found
 
 
 def _traced(op: Operation, meaning: LaneFunction, asks: bool) -> tuple[list[_Group], bool]:
@@ -140,18 +141,16 @@ def _traced(op: Operation, meaning: LaneFunction, asks: bool) -> tuple[list[_Gro
     groups = list(found.values())
     if meaning.form == "elementwise":
         groups[0].positions.extend(range(1, component_count(cast("DataType", op.results[0].type))))
-    for group in groups:
-        _write(group, recorder)
-    return groups, bool(recorder.requirements)
+    return [_written(group, recorder) for group in groups], bool(recorder.requirements)
 
 
-def _write(group: _Group, recorder: Recorder) -> None:
-    """Write the graph of a group as a function; one that is a leaf needs none."""
+def _written(group: _Group, recorder: Recorder) -> _Group:
+    """Return a group with its graph written as a function; one that is a leaf needs none."""
     node = group.nodes[0]
     if node.name == "leaf" and not recorder.requirements:
-        return
-    group.leaves.extend(_leaves([*(condition for condition, _ in recorder.requirements), node]))
-    group.run.append(compiled(node, recorder.requirements, group.leaves))
+        return group
+    leaves = _leaves([*(condition for condition, _ in recorder.requirements), node])
+    return attrs.evolve(group, leaves=tuple(leaves), run=compiled(node, recorder.requirements, leaves))
 
 
 def _assembled(parts: list[Array], groups: list[_Group], order: Array | None) -> Array:
@@ -200,10 +199,10 @@ def _joined(arrays: list[Array]) -> Array:
 
 def _evaluator(group: _Group, types: list[DataType], sources: Sequence[int]) -> Run:
     """Return what computes one group from the algebra and the registers, by the function its graph is written as."""
-    if not group.run:
+    run = group.run
+    if run is None:
         pick = _pick(group.columns[0], types, sources)
         return lambda m, r: pick(r)
-    (run,) = group.run
     columns = dict(zip(_leaves([group.nodes[0]]), group.columns, strict=True))
     picks = [_pick(columns.get(place, [place]), types, sources) for place in group.leaves]
     if len(picks) == 1:
