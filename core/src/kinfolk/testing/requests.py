@@ -227,7 +227,7 @@ class Requests:
     def naming(self, candidate: Candidate, spec: Spec) -> Iterator[Request]:
         """Yield requests that may plan a spec: with the spec's values in fields of its names, within the candidate's
         limits and, where none is, beyond them; then such as leave out what they may, but for a field or two, and such
-        as have one other value of another field, too."""
+        as have one other value of another field, too, or of two."""
         chance = random.Random(f"{self.seed} naming {spec.identity()}")
         given = {name: getattr(spec, name) for name in self.pools if hasattr(spec, name)}
         bases = [_fields_of(base) for base in self.bases(candidate)]
@@ -244,6 +244,21 @@ class Requests:
                 found = self._repaired(candidate, fields, chance, fixed=(*given, *change), small=True)
                 if found is not None:
                     yield found
+        for change, base in itertools.product(self._pairs(tuple(given)), bases):
+            fields = {**base, **given, **change}
+            found = self._repaired(candidate, fields, chance, fixed=(*given, *change), small=True)
+            if found is not None:
+                yield found
+
+    def _pairs(self, fixed: tuple[str, ...]) -> Iterator[Fields]:
+        """Yield values of two fields each that are not their defaults, of what is compiled in and not `fixed`."""
+        others: Fields = {}
+        for name, values in self.pools.items():
+            default = self.fields[name].default
+            if name not in fixed and name not in self.launch and default in values:
+                others[name] = next((value for value in values if _modest(value) and value != default), None)
+        found = {name: value for name, value in others.items() if value is not None}
+        yield from (dict(pair) for pair in itertools.combinations(found.items(), 2))
 
     def _changes(self, fixed: tuple[str, ...]) -> Iterator[Fields]:
         """Yield the defaults of all fields that are compiled in and have one, of all but one and of all but two, which
