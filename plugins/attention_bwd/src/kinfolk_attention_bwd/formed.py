@@ -69,7 +69,7 @@ class State(Generic[Place]):
 @attrs.frozen(eq=False)
 class Formed(Generic[Place]):
     """Of a tile in a round: both products by block of the tile and block of the wave's rows, `exponentials` likewise,
-    and by block of the wave's rows and step of a sum `weights`, P, and `weighted`, D, as operands B.
+    and by block of the wave's rows and step of a sum `p_operands`, P, and `ds_operands`, dS, as operands B.
     """
 
     rounds: Rounds[Place]
@@ -79,8 +79,8 @@ class Formed(Generic[Place]):
     products: list[list[Value]]
     exponentials: dict[tuple[int, int], list[Value]]
     gradients: dict[tuple[int, int], list[Value]]
-    weights: list[list[Value]]
-    weighted: list[list[Value]]
+    p_operands: list[list[Value]]
+    ds_operands: list[list[Value]]
 
     def _pairs(self, group: int) -> list[tuple[int, int]]:
         """Return the blocks of a group, each with each of the wave's rows."""
@@ -107,7 +107,7 @@ class Formed(Generic[Place]):
             powers = (arithmetic.fma(score, rounds.scale_log2, term) for score, term in zip(scores, terms, strict=True))
             self.exponentials[block, own] = [arithmetic.exp2(power) for power in powers]
             if rounds.second_weighs and (together := self._step(self.exponentials, block, own)):
-                self.weights[own].append(narrow_weights(together, rounds.frame.element))
+                self.p_operands[own].append(narrow_weights(together, rounds.frame.element))
 
         return job
 
@@ -118,7 +118,7 @@ class Formed(Generic[Place]):
                 weight * product for weight, product in zip(self.exponentials[block, own], products, strict=True)
             ]
             if together := self._step(self.gradients, block, own):
-                self.weighted[own].append(narrow(together, self.rounds.frame.element))
+                self.ds_operands[own].append(narrow(together, self.rounds.frame.element))
 
         return job
 

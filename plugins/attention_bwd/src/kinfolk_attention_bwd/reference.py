@@ -32,8 +32,8 @@ def seen_keys(request: AttentionBwdRequest) -> npt.NDArray[np.bool_]:
 @attrs.frozen(eq=False)
 class Head:
     """One head of a sequence: queries, keys, values, what came out and its gradient [rows, columns], and of each pair
-    `seen` [queries, keys] the `weights` P, the `products` of dout and values, the `sums` of o * dout [queries], and
-    the `gradients` of scores P (products - sums).
+    `seen` [queries, keys] the `weights` P, the `products` dP of dout and values, the `sums` D of o * dout [queries],
+    and the `gradients` dS = P (dP - D) of scores.
     """
 
     query: Floats

@@ -30,6 +30,7 @@ class AttentionBwdRequest(Request):
     With `ahead` = seqlen_k - seqlen_q if `bottom_right`, else 0, query i sees key j where j <= i + ahead, if `causal`,
     j >= i + ahead - window_left, if that is not -1, and j <= i + ahead + window_right, if that is not -1.
     `deterministic`: equal inputs give equal bits, whatever runs beside. Layout bshd: [batch, tokens, heads, columns].
+    Source: FlashAttention-2, arXiv:2307.08691, algorithm 2; oracle: `kinfolk_attention_bwd.reference`.
     """
 
     family: ClassVar[str] = "attention_bwd"

@@ -1,8 +1,8 @@
 """Rounds over tiles that meet a wave's own rows: gradients of keys and values and of queries go by the same stages.
 
-Of a tile's rows x and the wave's own rows r there are two products, scores from the first tensors of both, and their
-gradients from the second ones, which begin at minus the row's sum. With P = exp2(score + term), gradients of scores are
-D = P * product; sums over the tile are of columns of it times P or D, which lanes hold as operands already.
+Of a tile's rows x and the wave's own rows r there are two products: scores, from the first tensors of both, and dP - D
+from the second ones, as they begin at -D, minus the row's sum of o * dout. With P = exp2(score + term) the gradients of
+scores are dS = P (dP - D); sums over the tile are of columns of it times P or dS, which lanes hold as operands already.
 
 A tile's rows go by in groups. The probabilities of a group are formed beside its second products, its gradients beside
 whatever follows; sums come last. Meanwhile the next tile is loaded and written to workgroup memory.
@@ -41,7 +41,7 @@ _MEETING: Final = Rotation(slots=2, reads=(0, 1), writes=(1,))
 @attrs.frozen(eq=False)
 class Rounds(Generic[Place]):
     """The stages and what they share. `second_weighs`: sums of the second tensor's columns times P come before those of
-    the first's times D.
+    the first's times dS.
     """
 
     spec: GradientSpec
@@ -168,7 +168,7 @@ class Rounds(Generic[Place]):
         one.
         """
         slot = state.row_slot if state.column_slot is None else state.column_slot
-        weights = [formed.weights, formed.weighted] if self.second_weighs else [formed.weighted]
+        weights = [formed.p_operands, formed.ds_operands] if self.second_weighs else [formed.ds_operands]
         found: list[Section] = []
         for tensor, operands, totals in zip(self.summed, weights, sums, strict=True):
             values = columns_of(tensor)

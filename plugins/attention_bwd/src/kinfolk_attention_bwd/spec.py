@@ -8,7 +8,7 @@ import attrs
 
 from kinfolk.fields import ExactInt, OneOf
 from kinfolk.ir.types import F32, FLOAT_TYPES, I32, SCALARS, PointerType
-from kinfolk.parameters import Parameter
+from kinfolk.parameters import Access, Parameter
 from kinfolk.spec import LoopWork, Spec
 
 LANES: Final = 64
@@ -48,11 +48,10 @@ def count(name: str, most: int, least: int = 1) -> Parameter:
     return Parameter(name=name, type=I32, minimum=least, maximum=most)
 
 
-def terms(access: str) -> tuple[Parameter, ...]:
-    """Return the parameters of what is kept of each row: minus LSE in powers of 2, and minus the sum of o * dout."""
-    kind = "write" if access == "write" else "read"
+def terms(access: Access) -> tuple[Parameter, ...]:
+    """Return the parameters of what is kept of each row: -LSE in powers of 2, and -D, minus the sum of o * dout."""
     return tuple(
-        Parameter(name=name, type=PointerType(F32), access=kind, alignment=16) for name in ("minus_lse2", "minus_sum")
+        Parameter(name=name, type=PointerType(F32), access=access, alignment=16) for name in ("minus_lse2", "minus_sum")
     )
 
 

@@ -39,10 +39,10 @@ class Bounds:
 
     With u the unit roundoff of the type, and u_f32: a score errs by e = (head_size + 9) u_f32 scale sum|q k| and 4
     roundings of the size of LSE, so a weight P by e P; a product of dout and a value by (head_size_v + 2) u_f32
-    sum|dout v|, and a row's sum of o * dout likewise, which with P and its error makes that of D = P (product - sum).
-    P and D are rounded to the type: by u / sqrt(3) of themselves, as of what is uniform within u, 5 deviations of which
-    are allowed, times the other factor. Of a sum over n rows f32 takes n u_f32 of its magnitudes. The result is rounded
-    once. No row that nothing reaches may err.
+    sum|dout v|, and D, a row's sum of o * dout, likewise, which with P and its error makes that of dS = P (dP - D).
+    P and dS are rounded to the type: by u / sqrt(3) of themselves, as of what is uniform within u, 5 deviations of
+    which are allowed, times the other factor. Of a sum over n rows f32 takes n u_f32 of its magnitudes. The result is
+    rounded once. No row that nothing reaches may err.
     """
 
     dtype: str
