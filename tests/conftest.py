@@ -93,6 +93,16 @@ def ci_module() -> Callable[[str], ModuleType]:
     return load
 
 
+@pytest.fixture(scope="session", name="tool")
+def quality_tool() -> ModuleType:
+    """Return `tools/measure_quality.py`, the tool of how good kernels are."""
+    spec = importlib.util.spec_from_file_location("measure_quality", ROOT / "tools" / "measure_quality.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="session")
 def sibling() -> Callable[..., ModuleType]:
     """Return a loader of modules by name, each loaded once: those beside these tests, or in another folder of tests."""

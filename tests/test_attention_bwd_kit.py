@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -21,15 +19,6 @@ pytestmark = pytest.mark.needs("attention_bwd", "gfx942", "gfx950")
 class TestAttentionBwd(FamilyConformance):
     family = "attention_bwd"
     archs = ARCHS
-
-
-@pytest.fixture(scope="module", name="tool")
-def quality_tool(root: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("measure_quality", root / "tools" / "measure_quality.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,15 +19,6 @@ ARCHS = ("gfx942", "gfx950")
 MEASURED = ("mla_pipelined", "mla_grouped", "mla_prefill", "mla_expand")
 """Kernels whose clocks or share of the matrix unit have a floor, over caches of either kind, and the expansion."""
 pytestmark = pytest.mark.needs("mla", "gfx942", "gfx950")
-
-
-@pytest.fixture(scope="module", name="tool")
-def quality_tool(root: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("measure_quality", root / "tools" / "measure_quality.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def kept(tool: ModuleType, arch: str) -> tuple[Composition, dict[str, Any]]:
