@@ -4,12 +4,15 @@ Gradients of sum(o * dout) are differences of it at two places, divided by how f
 is asked where torch is (`interop/torch`).
 """
 
+import tracemalloc
+
 import attrs
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from kinfolk_attention_bwd import reference as of_family
 from kinfolk_attention_bwd.reference import findings, heads, reference, useful_flops
 from kinfolk_attention_bwd.request import AttentionBwdRequest
 from kinfolk_attention_bwd.scenarios import forward
@@ -167,3 +170,42 @@ def test_heads_and_operations_are_counted():
         (n, h) for n in range(2) for h in range(4)
     ]
     assert useful_flops(request, inputs) == 2 * 5 * 4 * 2 * 4 * (2 + 3 + 4)  # products, widths, batch, heads, pairs
+
+
+@pytest.mark.parametrize("queries", [255, 256, 257])
+@pytest.mark.parametrize("changes", [{}, {"causal": False, "window_left": 40, "window_right": 3}], ids=str)
+def test_queries_of_any_number_are_those_of_blocks_of_other_sizes(queries, changes, monkeypatch):
+    request = attrs.evolve(REQUEST, seqlen_q=queries, seqlen_k=230, num_heads=2, num_kv_heads=1, num_v_heads=1)
+    request = attrs.evolve(request, **changes)
+    given = drawn(request)
+    out, lse = forward(request, given)
+    scores = 0.5 * np.einsum("bqhd,bkd->bhqk", given["q"], given["k"][:, :, 0]) + mask(request)
+    weights = np.exp(scores)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(lse, np.log(weights.sum(axis=-1)))
+    shares = weights / np.maximum(weights.sum(axis=-1), 1e-300)[..., None]
+    np.testing.assert_allclose(out, np.einsum("bhqk,bkd->bqhd", shares, given["v"][:, :, 0]), atol=1e-13)
+    seen = int((mask(request) == 0.0).sum())
+    assert useful_flops(request, given) == 2 * 5 * 4 * 2 * seen
+    monkeypatch.setattr(of_family, "QUERIES_AT_ONCE", 100)
+    np.testing.assert_allclose(forward(request, given)[1], lse)
+    assert useful_flops(request, given) == 2 * 5 * 4 * 2 * seen
+
+
+def most_memory(request):
+    given = drawn(request)
+    tracemalloc.start()
+    with_forward(request, given)
+    useful_flops(request, given)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most
+
+
+def test_what_a_profile_asks_for_takes_no_table_of_all_pairs(monkeypatch):
+    """Of a long sequence such a table is more than any host has."""
+    request = attrs.evolve(REQUEST, seqlen_q=2048, seqlen_k=2048, num_heads=1, num_kv_heads=1, num_v_heads=1)
+    table = 2048 * 2048 * np.dtype(np.float64).itemsize
+    assert most_memory(request) < 0.9 * table
+    monkeypatch.setattr(of_family, "QUERIES_AT_ONCE", 2048)
+    assert most_memory(request) > table

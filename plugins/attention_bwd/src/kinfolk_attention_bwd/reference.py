@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 import numpy as np
@@ -19,10 +19,20 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 
-def seen_keys(request: AttentionBwdRequest) -> npt.NDArray[np.bool_]:
-    """Return [queries, keys]: which keys each query of a sequence sees."""
+QUERIES_AT_ONCE: Final = 256
+"""So many are paired with all keys at once where no more is wanted of pairs than a number, or a row's sums."""
+
+
+def blocks_of_queries(request: AttentionBwdRequest) -> Iterator[slice]:
+    """Yield the queries of a sequence, so many at once."""
+    for begin in range(0, request.seqlen_q, QUERIES_AT_ONCE):
+        yield slice(begin, begin + QUERIES_AT_ONCE)
+
+
+def seen_keys(request: AttentionBwdRequest, queries: slice = slice(None)) -> npt.NDArray[np.bool_]:
+    """Return [queries, keys]: which keys each query of a sequence, or each of some, sees."""
     ahead = request.seqlen_k - request.seqlen_q if request.bottom_right else 0
-    behind = np.arange(request.seqlen_k)[None, :] - (np.arange(request.seqlen_q)[:, None] + ahead)
+    behind = np.arange(request.seqlen_k)[None, :] - (np.arange(request.seqlen_q)[queries, None] + ahead)
     seen = behind <= 0 if request.causal else np.ones(behind.shape, bool)
     if request.window_left >= 0:
         seen &= behind >= -request.window_left
@@ -100,7 +110,8 @@ def reference(request: AttentionBwdRequest, inputs: Mapping[str, Array]) -> dict
 
 def useful_flops(request: AttentionBwdRequest, inputs: Mapping[str, Array]) -> int:
     """Return the operations of the five products over the pairs of a query and a key that it sees."""
-    pairs = request.batch * request.num_heads * int(seen_keys(request).sum())
+    seen = sum(int(np.count_nonzero(seen_keys(request, queries))) for queries in blocks_of_queries(request))
+    pairs = request.batch * request.num_heads * seen
     return 2 * pairs * (3 * request.head_size + 2 * request.head_size_v)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import Scenario, numpy_dtype
-from kinfolk_attention_bwd.reference import seen_keys
+from kinfolk_attention_bwd.reference import blocks_of_queries, seen_keys
 from kinfolk_attention_bwd.request import AttentionBwdRequest
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ def _scenarios(request: AttentionBwdRequest) -> Iterator[Scenario]:
     yield _scenario(few, "one_sign", "gradients of one sign", 70, 190, one_sign)
     yield _scenario(few, "unlike_rows", "rows of very unlike gradients", 90, 70, rows_of_their_own)
     yield _scenario(few, "unlike_heads", "the last head of a group has all of the gradient", 70, 70, unlike_heads)
-    yield _scenario(few, "dead_rows", "rows whose LSE is -inf, +inf or NaN, though they see keys", 70, 90, dead=True)
+    yield _scenario(
+        few, "dead_rows", "rows that see keys, whose LSE is -inf, +inf or NaN, their output NaN", 70, 90, dead=True
+    )
 
 
 def mutation_requests() -> tuple[AttentionBwdRequest, ...]:
@@ -127,6 +129,7 @@ def _scenario(
         out, lse = forward(own, given)
         if dead:
             lse[..., 3::7], lse[..., 5::11], lse[..., 6::13] = -np.inf, np.inf, np.nan
+            out[~np.isfinite(np.swapaxes(lse, 1, 2))] = np.nan
         return {**given, "o": out.astype(dtype), "lse": lse.astype(np.float32)}
 
     return Scenario(name=name, about=about, request=own, build=build)
@@ -148,19 +151,18 @@ def forward(request: AttentionBwdRequest, given: dict[str, Array]) -> tuple[Arra
     """Return `o` and `lse` of the forward pass in fp64; of a row that sees no key 0 and -inf."""
     shape = (request.batch, request.seqlen_q, request.num_heads)
     out, lse = np.zeros((*shape, request.head_size_v)), np.full(shape, -np.inf)
-    seen = seen_keys(request)
-    for head in range(request.num_heads):
-        kv_head = head // (request.num_heads // request.num_kv_heads)
-        v_head = head // (request.num_heads // request.num_v_heads)
-        q, k, v = (given[name].astype(np.float64) for name in ("q", "k", "v"))
-        scores = float(np.float32(request.scale)) * np.einsum("bqd,bkd->bqk", q[:, :, head], k[:, :, kv_head])
-        scores = np.where(seen, scores, -np.inf)
-        highest = scores.max(axis=-1, initial=-np.inf)
-        highest = np.where(np.isfinite(highest), highest, 0.0)
-        powers = np.exp(scores - highest[..., None])
-        total = powers.sum(axis=-1)
-        with np.errstate(divide="ignore"):
-            lse[..., head] = highest + np.log(total)
-        weights = powers / np.where(total > 0.0, total, 1.0)[..., None]
-        out[:, :, head] = np.einsum("bqk,bkd->bqd", weights, v[:, :, v_head])
+    scale, (q, k, v) = float(np.float32(request.scale)), (given[name].astype(np.float64) for name in ("q", "k", "v"))
+    for queries in blocks_of_queries(request):
+        seen = seen_keys(request, queries)
+        for head in range(request.num_heads):
+            keys = k[:, :, head // (request.num_heads // request.num_kv_heads)]
+            values = v[:, :, head // (request.num_heads // request.num_v_heads)]
+            scores = np.where(seen, scale * (q[:, queries, head] @ np.swapaxes(keys, 1, 2)), -np.inf)
+            highest = scores.max(axis=-1, initial=-np.inf)
+            highest = np.where(np.isfinite(highest), highest, 0.0)
+            powers = np.exp(scores - highest[..., None])
+            total = powers.sum(axis=-1)
+            with np.errstate(divide="ignore"):
+                lse[:, queries, head] = highest + np.log(total)
+            out[:, queries, head] = powers @ values / np.where(total > 0.0, total, 1.0)[..., None]
     return out, np.swapaxes(lse, 1, 2).copy()
