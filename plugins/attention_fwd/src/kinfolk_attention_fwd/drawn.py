@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import numpy_dtype
-from kinfolk_attention_fwd.narrow import is_narrow
+from kinfolk.narrow import is_narrow
 
 if TYPE_CHECKING:
     from kinfolk_attention_fwd.request import AttentionFwdRequest

@@ -10,12 +10,13 @@ from kinfolk.budget import budget_limits
 from kinfolk.expr import Expr, all_of, any_of, ceil_div, const, eq, fact, field, maximum, select
 from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
+from kinfolk.narrow import OWN, TWO_ENCODINGS
 from kinfolk.refusal import Limit
 from kinfolk.roles import role_fact
 from kinfolk.tile.attention.limits import atom_limit, lanes_limit, schedule_limits
 from kinfolk.tile.attention.rows import PART
 from kinfolk_attention_fwd.kinds import DTYPES, WIDTHS
-from kinfolk_attention_fwd.narrow import NARROW_WIDTHS, OWN, PLAIN, TWO_ENCODINGS, widened
+from kinfolk_attention_fwd.narrow import NARROW_WIDTHS, PLAIN, widened
 from kinfolk_attention_fwd.spec import AttentionSpec
 
 _PAIRS: Final = listing(tuple(f"{key} with {value}" for key, value in WIDTHS))

@@ -11,9 +11,9 @@ import attrs
 from kinfolk.expr import Expr, all_of, ceil_div, eq, field, ne, select
 from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, OneOf, Optional, launch_field, means
 from kinfolk.ir.types import FLOAT_TYPES
+from kinfolk.narrow import SPELLINGS
 from kinfolk.operand import Operand
 from kinfolk.request import Relation, Request, heads_divide
-from kinfolk_attention_fwd.narrow import SPELLINGS
 from kinfolk_attention_fwd.operands import OPERANDS
 
 LAYOUTS: Final = ("dense", "varlen", "paged")

@@ -3,49 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from kinfolk.expr import any_of, eq, fact, field, select
-from kinfolk.ir.types import SCALARS
+from kinfolk.expr import any_of, eq, field
+from kinfolk.narrow import OWN, TWO_ENCODINGS, own_narrow
 from kinfolk.refusal import Limit
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch
 
-ENCODING: Final = "fp8_format"
-"""The fact by which an arch says which 8-bit floats its instructions know."""
-NARROW: Final[Mapping[str, str]] = {"ocp": "f8E4M3FN", "fnuz": "f8E4M3FNUZ"}
-"""The 8-bit floats of a cache, by their encoding."""
-OWN: Final = select(eq(fact(ENCODING), "ocp"), NARROW["ocp"], NARROW["fnuz"])
-"""The 8-bit floats that an arch knows."""
-_TWO: Final = "what widens 8-bit floats knows one of two encodings, in which the same codes are other values"
-
-
-_SPELLED: Final = (
-    f"Pass {NARROW['ocp']} where the arch's {ENCODING} is ocp, {NARROW['fnuz']} where it is fnuz; why says which of "
-    "them an arch takes."
-)
-SPELLINGS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("fp8", "f8", "float8", "e4m3", "fp8_e4m3", "fp8e4m3"), _SPELLED),
-    **dict.fromkeys(("float8_e4m3fn", "fp8_e4m3fn"), f"Pass {NARROW['ocp']}."),
-    **dict.fromkeys(("float8_e4m3fnuz", "fp8_e4m3fnuz"), f"Pass {NARROW['fnuz']}."),
-    "bfloat16": "Pass bf16.",
-    "float16": "Pass f16.",
-}
-"""What to pass for other names of types of a cache."""
-
-
-def is_narrow(kv_dtype: str) -> bool:
-    """Whether elements of a cache are of 8 bits."""
-    return SCALARS[kv_dtype].bytes == 1
-
 
 def cache_types(arch: Arch, dtype: str) -> tuple[str, ...]:
     """Return the types of a cache that kernels on an arch take, whose products are of `dtype`."""
-    own = NARROW.get(str(arch.facts.get(ENCODING)))
+    own = own_narrow(arch)
     return (dtype,) if own is None else (dtype, own)
 
 
@@ -56,7 +28,7 @@ def widened_cache(code: str, dtype: str) -> Limit:
         "not_implemented",
         "kv_dtype",
         any_of(eq(field("kv_dtype"), dtype), eq(field("kv_dtype"), OWN)),
-        because=f"keys are {dtype} in the matrix cores, and {_TWO}",
+        because=f"keys are {dtype} in the matrix cores, and {TWO_ENCODINGS}",
         remedy=f"Store the cache as {dtype} or as {{own}}.",
         suggestions={"own": OWN},
     )
@@ -69,7 +41,7 @@ def widened_spec(code: str) -> Limit:
         "cannot",
         "kv_dtype",
         any_of(eq(field("kv_dtype"), field("dtype")), eq(field("kv_dtype"), OWN)),
-        because=_TWO,
+        because=TWO_ENCODINGS,
         remedy="Evolve the spec to the type of its query, or to {own}.",
         suggestions={"own": OWN},
         takes="the type of its query, or the 8-bit floats that the arch knows",

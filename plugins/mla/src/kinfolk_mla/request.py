@@ -20,9 +20,9 @@ from kinfolk.fields import (
     means,
 )
 from kinfolk.ir.types import FLOAT_TYPES
+from kinfolk.narrow import SPELLINGS, is_narrow
 from kinfolk.operand import Operand
 from kinfolk.request import Relation, Request
-from kinfolk_mla.cache import SPELLINGS, is_narrow
 from kinfolk_mla.operands import OPERANDS
 
 MODEL: Final[Mapping[str, int]] = {"kv_lora_rank": 512, "rope_dim": 64, "nope_dim": 128, "v_dim": 128}

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kinfolk.check import Scenario, numpy_dtype, poison
-from kinfolk_mla.cache import cache_types, is_narrow, largest, powers
+from kinfolk.narrow import is_narrow
+from kinfolk_mla.cache import cache_types, largest, powers
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch

@@ -9,12 +9,13 @@ import attrs
 
 from kinfolk.candidate import Candidate, Note
 from kinfolk.expr import Expr, const, eq, field, select, stride
+from kinfolk.narrow import is_narrow, own_narrow
 from kinfolk.plan import Launch, Plan
 from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.arguments import arguments_of, query_blocks
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
 from kinfolk_attention_fwd.kinds import Kind, holds, kinds
-from kinfolk_attention_fwd.narrow import NARROW_WIDTHS, is_narrow, own_narrow
+from kinfolk_attention_fwd.narrow import NARROW_WIDTHS
 from kinfolk_attention_fwd.paged.limits import CAPABILITY, CODE, PAGE_SIZES, SMALL_PAGES
 from kinfolk_attention_fwd.paged.spec import AttentionGatheredSpec, AttentionPagedSpec
 from kinfolk_attention_fwd.schedule import schedule_of_pages, schedule_of_rows, space_of

@@ -13,10 +13,10 @@ from kinfolk.ir.ops import arithmetic, vector
 from kinfolk.ir.types import I32, SCALARS, ScalarType
 from kinfolk.ir.value import Value
 from kinfolk.matrix import Atom
+from kinfolk.narrow import is_narrow
 from kinfolk.tile.contraction import Contraction
 from kinfolk.tile.lane_index import lane_index
 from kinfolk.tile.layout import Layout, Table, lanes_sharing, per_lane, steps_of
-from kinfolk_attention_fwd.narrow import is_narrow
 
 if TYPE_CHECKING:
     from kinfolk.arch import Arch

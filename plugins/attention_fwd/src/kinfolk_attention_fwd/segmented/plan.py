@@ -10,12 +10,13 @@ import attrs
 from kinfolk.arguments import named_arguments
 from kinfolk.candidate import Candidate, Note
 from kinfolk.expr import Expr, const, eq, field, minimum, not_, select, stride
+from kinfolk.narrow import is_narrow, own_narrow
 from kinfolk.plan import Axis, Binding, Launch, Plan
 from kinfolk_attention_fwd import preference
 from kinfolk_attention_fwd.arguments import NUM_SLOPES, WITH_SINKS, bound_of_heads
 from kinfolk_attention_fwd.bindings import PAGED_CONTENTS, outputs, paged_bindings
 from kinfolk_attention_fwd.kinds import CAPPED, DTYPES, holds
-from kinfolk_attention_fwd.narrow import NARROW_WIDTHS, is_narrow, own_narrow
+from kinfolk_attention_fwd.narrow import NARROW_WIDTHS
 from kinfolk_attention_fwd.segmented.limits import (
     CAPABILITY,
     CODE,

@@ -6,7 +6,7 @@ from typing import Final
 
 from kinfolk.candidate import Candidate, Note
 from kinfolk.expr import all_of, field, not_
-from kinfolk_mla.cache import NARROW
+from kinfolk.narrow import NARROW
 from kinfolk_mla.decode.limits import CAPABILITY
 from kinfolk_mla.decode.plan import decode_plan, decode_specs
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from kinfolk.expr import Expr, all_of, fact, field, maximum, select
+from kinfolk.narrow import NARROW
 from kinfolk.roles import role_fact
-from kinfolk_mla.cache import NARROW
 
 EQUAL_QUERIES: Final[Mapping[str, tuple[tuple[int, int], tuple[int, int]]]] = {
     "mla.pipelined": ((201, 198), (204, 124)),
