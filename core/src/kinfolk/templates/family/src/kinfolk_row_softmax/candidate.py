@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from kinfolk.arguments import named_arguments
 from kinfolk.candidate import Candidate
 from kinfolk.expr import fact, field, floor_div, minimum, one_of, stride
-from kinfolk.plan import Argument, Axis, Binding, FloatField, Launch, Plan
+from kinfolk.plan import Axis, Binding, Launch, Plan
 from kinfolk.refusal import Limit
 from kinfolk_row_softmax.spec import DTYPES, RowSoftmaxSpec
 
@@ -62,12 +63,8 @@ def row_softmax_plan(request: RowSoftmaxRequest, arch: Arch) -> Plan:
         Binding(name="y", role="output", dtype=spec.dtype, shape=(rows, columns), alignment=4, access="write"),
         Binding(name="lse", role="output", dtype="f32", shape=(rows,), alignment=4, access="write"),
     )
-    arguments = (
-        *(Argument(binding.name, "pointer", binding.name) for binding in bindings),
-        Argument("scale", "f32", FloatField("scale")),
-        Argument("columns", "i32", field("columns")),
-        Argument("row_stride", "i64", stride("x", 0)),
-    )
+    integers = {"columns": field("columns"), "row_stride": stride("x", 0)}
+    arguments = named_arguments(spec.parameters(), integers)
     return Plan(
         request=request,
         launches=(
