@@ -29,6 +29,8 @@ TILE_KEYS: Final = 128
 """No tile has more keys."""
 SINK_ROUNDINGS: Final = 8
 """Roundings of the factor of a row with a sink: difference, product, exp2, sum, reciprocal, product, errors of two."""
+LARGE_ERROR: Final = 0.5
+"""Of a weight, in powers of e, from which on it matters that no weight is more than 1."""
 RESCALED_KEYS: Final = 32
 """An accumulator is rescaled once for so many keys at most."""
 SMALLEST_STEP: Final = {"bf16": 2.0**-118, "f16": 2.0**-25}
@@ -43,10 +45,12 @@ class Bounds:
 
     A raw score, a sum of head_size exact products, and a few roundings on its way to a weight err by e = (head_size +
     9) u_f32 scale sum|q k| in natural-log units, a capped one by 8 u_f32 softcap more, and one with a slope by 4 u_f32
-    of its own size and 3 of the size of what is added to any key of its tile; each weight so much, relatively, LSE by
-    e too. A weight's normalisation errs by 2 e + n u_f32 with n keys summed; an accumulator takes one rescale for 32
-    keys at most, 3 roundings each. A row with a sink is multiplied by 1 / (1 + exp(sink - LSE)), LSE without the sink,
-    which errs as that difference does. Weights are rounded to the type of queries, and so is the result.
+    of its own size and 3 of the size of what is added to any key of its tile, LSE by e too. A row with a sink is
+    multiplied by 1 / (1 + exp(sink - LSE)), LSE without the sink, which errs as that difference does, by f. So a
+    divided weight w lies within w exp(+-(2 e + f)), and is 1 at most: where scores are so large that 2 e is too, keys
+    that are as far apart, or less, may have any weights of that sum, which move a result by sum w|v| and the largest
+    |v| of these keys at most. Of n keys summed f32 takes n roundings; an accumulator takes one rescale for 32 keys at
+    most, 3 each. Weights are rounded to the type of queries, and so is the result.
 
     No tolerance of `out` is wider than the gates, but where the roundings of weights alone come to more in all
     likelihood, as with few keys: 5 deviations, one of them u / sqrt(3) as of what is uniform within u, times
@@ -79,23 +83,34 @@ class Bounds:
             error = error + unit * (SLOPED_ROUNDINGS * sizes + SLOPE_ROUNDINGS * added)
         return error
 
-    @property
-    def _magnitude(self) -> Floats:
-        return self.head.weights @ np.abs(self.head.values)
-
     def out(self) -> Floats:
         """Return how far `out` may err; 0 for a query that sees no key."""
         unit, size = unit_roundoff(self.request.dtype), np.abs(self.head.out)
+        magnitude = self.head.weights @ np.abs(self.head.values)
+        moved = self._moved(magnitude)
         terms = 2 * self.counts + 3 * -(-self.counts // RESCALED_KEYS) + 5
-        drift = np.minimum(2.0 * self._score, 1.0) + unit_roundoff("f32") * terms + self._joining()
-        sure = (drift + unit)[:, None] * self._magnitude
+        drift = moved + (unit_roundoff("f32") * terms)[:, None] * (magnitude + moved)
+        sure = drift + unit * (magnitude + moved)
         sure += unit * (size + sure)
-        rounded = DEVIATIONS * (unit / 3.0**0.5) * np.sqrt(self.head.weights**2 @ self.head.values**2)
-        likely = drift[:, None] * self._magnitude + rounded + unit * size
+        deviation = np.sqrt(self.head.weights**2 @ self.head.values**2) + moved
+        likely = drift + DEVIATIONS * (unit / 3.0**0.5) * deviation + unit * (size + drift)
         gate = np.maximum(ABSOLUTE_GATE + RELATIVE_GATE * size, likely)
         steps = np.where(self.counts[:, None], self.head.seen @ np.abs(self.head.values) + 1.0, 0.0)
         lost = SMALLEST_STEP.get(self.request.dtype, 0.0) * steps
         return np.minimum(sure + lost, gate)
+
+    def _moved(self, magnitude: Floats) -> Floats:
+        """Return how far errors of scores, and of the factor of a sink, may move a result: `Bounds` says why."""
+        error = 2.0 * self._score + self._joining()
+        moved = np.expm1(np.minimum(error, LARGE_ERROR))[:, None] * magnitude
+        for row in np.flatnonzero((error > LARGE_ERROR) & np.isfinite(self.head.lse)):
+            seen = self.head.seen[row]
+            sizes, weights = np.abs(self.head.values[seen]), self.head.weights[row, seen]
+            powers = self.head.scores[row, seen] - self.head.lse[row]
+            most, least = np.exp(np.minimum(powers + error[row], 0.0)), np.exp(powers - error[row])
+            apart = np.maximum(most - weights, weights - least) @ sizes
+            moved[row] = np.minimum(apart, magnitude[row] + sizes[most > 0.0].max(axis=0, initial=0.0))
+        return moved
 
     def _joining(self) -> Floats:
         """Return how far, relatively, the factor of a row with a sink may err; 0 where there is none."""
@@ -105,7 +120,7 @@ class Bounds:
         alone = np.logaddexp.reduce(self.head.scores, axis=1, initial=-np.inf)
         sizes = np.abs(np.where(np.isfinite(alone), alone, 0.0)) + abs(sink) + 1.0
         unit = unit_roundoff("f32")
-        return np.minimum(self._score + (self.counts + SCORE_ROUNDINGS) * unit + SINK_ROUNDINGS * unit * sizes, 1.0)
+        return self._score + (self.counts + SCORE_ROUNDINGS) * unit + SINK_ROUNDINGS * unit * sizes
 
     def lse(self) -> Floats:
         """Return how far `lse` may err; 0 for a query that sees no key, but for its sink's rounding."""
