@@ -1,5 +1,7 @@
 """Which requests of forward attention are any, and what the command line fills in."""
 
+import math
+
 import attrs
 import pytest
 
@@ -62,6 +64,8 @@ def test_the_fields_are_those_of_the_family():
         (DENSE, {"softcap": 30}, "softcap"),
         (DENSE, {"layout": "ragged"}, "layout"),
         (DENSE, {"scale": 0.0}, "scale"),
+        (DENSE, {"scale": math.nextafter(2.0**-93, 0.0)}, "scale"),
+        (DENSE, {"scale": math.nextafter(2.0**10, math.inf)}, "scale"),
     ],
     ids=str,
 )
@@ -78,6 +82,8 @@ def test_fields_that_do_not_fit_are_refused_by_name(request_, changes, field):
         (DENSE, {"max_seqlen_q": 0, "total_q": 0}),
         (DENSE, {"max_seqlen_k": 0}),
         (DENSE, {"window_left": 0, "softcap": 30.0, "sinks": True, "alibi": True}),
+        (DENSE, {"scale": 2.0**-93, "k_scale": 2.0**-32}),
+        (DENSE, {"scale": 2.0**10, "k_scale": 2.0**32}),
         (PAGED, {"total_q": 20}),
         (PAGED, {"total_q": 60}),
         (PAGED, {"page_size": 1, "num_pages": 0}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -91,15 +92,22 @@ def climbing(rows: Rows) -> None:
 
 _EXPONENTS: Final = {"bf16": (63, 38), "f16": (15, 8)}
 """Of large and of less large keys, in types of 16 bits."""
+_LARGEST: Final = 126
+"""Exponent of scores, and of products, that are finite as f32 thrice as large."""
 
 
 def extreme(rows: Rows) -> None:
-    """Make every raw score one product that is exact in f32, and no power of two, as far apart as the type has them."""
-    of_queries, (high, low) = (_EXPONENTS.get(name, (7, 3)) for name in (rows.request.dtype, rows.request.kv_dtype))
+    """Make every raw score one product that is exact in f32, and no power of two, as far apart as the type has them and
+    scaled scores are finite with.
+    """
+    request = rows.request
+    (most, _), (high, low) = (_EXPONENTS.get(name, (7, 3)) for name in (request.dtype, request.kv_dtype))
+    scaled = max(math.ceil(math.log2(request.scale * request.k_scale)), 0)
+    lift = 2.0 ** min(most, _LARGEST - high - scaled)
     for number, (query, keys) in enumerate(zip(rows.query, rows.keys, strict=True)):
         query[:] = 0.0
-        query[..., 0] = 2.0 ** of_queries[0]
-        query[1::2, :, 0] = -(2.0 ** of_queries[0])
+        query[..., 0] = lift
+        query[1::2, :, 0] = -lift
         keys[..., 0] = 2.0 ** (high if number % 2 else low)
         if number % 2:
             keys[::2, :, 0] = 2.0 ** (high - 1)

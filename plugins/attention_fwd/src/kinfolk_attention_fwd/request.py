@@ -19,9 +19,10 @@ from kinfolk_attention_fwd.operands import OPERANDS
 LAYOUTS: Final = ("dense", "varlen", "paged")
 CACHE_SCALE: Final = ExactFloat(minimum=2.0**-32, maximum=2.0**32)
 """Factors of a cache: far from what any quantisation chooses on both sides."""
-SCALE: Final = ExactFloat(minimum=2.0**-93, maximum=2.0**94)
-"""Scales that, multiplied by any `CACHE_SCALE` and log2 e, are normal as f32 and finite, and take the lowest f32 more
-than 8 from any score near 0: a running maximum that starts there is left at the first key.
+SCALE: Final = ExactFloat(minimum=2.0**-93, maximum=2.0**10)
+"""Smaller ones, multiplied by any `CACHE_SCALE` and log2 e, are not normal as f32. Scores are scaled before anything is
+added to them, and kept as f32: with none larger, and any `CACHE_SCALE`, scores of products up to 2^85 are finite, as
+all of f16 are.
 """
 SOFTCAP: Final = ExactFloat(minimum=0.0, maximum=2.0**20)
 
