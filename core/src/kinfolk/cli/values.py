@@ -171,7 +171,7 @@ def _refusal(error: FieldError, request_type: type[Request], field: Field | None
         takes = takes.partition(",")[0]
         found = KINDS.get(type(value), type(value).__name__)
         because = f"{shell_word(value)} is read as {found}, and nothing is converted"
-        near = _converted(field.validator, value)
+        near = _converted(field, value)
         remedy = f"Pass {name}={near}." if near else f"Pass {takes}, as in {name}={shell_word(example_of(field))}."
         return attrs.evolve(refusal, limit=takes, because=because, remedy=remedy)
     match = re.fullmatch(r"Pass (-?[0-9][0-9.e+-]*)\.", error.remedy)
@@ -179,16 +179,24 @@ def _refusal(error: FieldError, request_type: type[Request], field: Field | None
     return attrs.evolve(refusal, because=f"{request_type.__name__}.{name} must be {error.rule}", remedy=remedy)
 
 
-def _converted(validator: object, value: object) -> str | None:
-    """Return how to type a number that is meant as a float, or one that is meant as an int, where it is one."""
+def _converted(field: Field, value: object) -> str | None:
+    """Return how to type a number that is meant as a float, or one meant as an int, where the field takes it."""
+    validator = field.validator
     inner = validator.inner if isinstance(validator, Optional) else validator
+    meant: object = None
     if isinstance(inner, ExactFloat) and type(value) is int and abs(value) < 2**53:
-        return repr(float(value))
-    if isinstance(inner, ExactInt) and type(value) is float and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))
-    if isinstance(inner, ExactBool) and value in (0, 1):
-        return shell_word(bool(value))
-    return None
+        meant = float(value)
+    elif isinstance(inner, ExactInt) and type(value) is float and value.is_integer() and abs(value) < 2**53:
+        meant = int(value)
+    elif isinstance(inner, ExactBool) and value in (0, 1):
+        meant = bool(value)
+    if meant is None:
+        return None
+    try:
+        cast("Callable[..., None]", inner)(None, field, meant)
+    except FieldError:
+        return None
+    return shell_word(meant)
 
 
 def _refused(given: Mapping[str, Value], defaults: Mapping[str, Any], refusal: Refusal) -> RequestInput:
