@@ -5,7 +5,7 @@ import pytest
 
 from kinfolk import dispatch
 from kinfolk.operand import Operand, disagreements, inputs_of, stated_fields
-from kinfolk.plugins.composition import compose
+from kinfolk.plugins.composition import compose, request_type_of
 from kinfolk.record import fields_of
 
 FAMILIES = ("attention_bwd", "attention_fwd", "mla")
@@ -47,6 +47,19 @@ def test_tensors_of_a_plan_state_its_request(family, arch):
         assert {"dtype", "num_heads", *BY_TENSORS.get(family, ("num_seqs", "total_q"))} <= stated.keys()
         assert {name: getattr(request, name) for name in stated} == stated
         assert {field.name for field in fields_of(type(request))} > stated.keys()
+
+
+@pytest.mark.needs("attention_fwd", "attention_bwd")
+def test_a_gradient_names_tensors_and_fields_of_the_request_that_forms_it():
+    """Each tensor that it reads, each of its outputs, every field that tensors do not state and that has no default."""
+    gradient = request_type_of("attention_fwd").gradient
+    kind = request_type_of(gradient.family)
+    outputs = {operand.name for operand in kind.operands if operand.output}
+    assert {*gradient.reads, *gradient.given} == set(inputs_of(kind.operands))
+    assert set(gradient.gives.values()) == outputs
+    stated = {leaf for operand in kind.operands for leaf in operand.leaves()}
+    asked = {field.name for field in fields_of(kind) if field.default is attrs.NOTHING}
+    assert asked - stated <= gradient.states.keys() <= {field.name for field in fields_of(kind)}
 
 
 @pytest.mark.needs("mla", "gfx942")

@@ -104,14 +104,15 @@ def test_outputs_that_cannot_be_written(mla):
     refused(passing(out[:1, :1].expand(2, 16, 512), lse), "out: the stride of axis 0 is 0 elements")
 
 
-def test_a_gradient_is_refused_where_it_is_asked_for(attention):
-    q, k, v = dense().values()
-    leaf = q.clone().requires_grad_()
-    out, _ = attention(leaf, k, v, **DENSE)
+def test_a_gradient_is_refused_where_it_is_asked_for(mla):
+    """Of a family that names none; where one does, `test_autograd` has what it refuses."""
+    tensors = paged()
+    leaf = tensors["qa"].clone().requires_grad_()
+    out, _ = mla(**tensors | {"qa": leaf}, **DECODE)
     assert out.requires_grad
-    refused(lambda: out.float().sum().backward(), "kinfolk::attention_fwd has no backward", kind=NotImplementedError)
+    refused(lambda: out.float().sum().backward(), "kinfolk::mla has no backward", kind=NotImplementedError)
     with torch.no_grad():
-        assert torch.equal(attention(leaf, k, v, **DENSE)[0], out)
+        assert torch.equal(mla(**tensors | {"qa": leaf}, **DECODE)[0], out)
 
 
 def test_what_is_written_would_carry_no_gradient_so_that_it_is_refused_at_once(attention):
@@ -119,7 +120,7 @@ def test_what_is_written_would_carry_no_gradient_so_that_it_is_refused_at_once(a
     leaf, out = q.clone().requires_grad_(), [torch.empty(2, 20, 8, 64, dtype=torch.bfloat16), torch.empty(2, 8, 20)]
     refused(
         lambda: torch.ops.kinfolk.attention_fwd_out(out, leaf, k, v, **DENSE),
-        "kinfolk::attention_fwd has no backward",
+        "kinfolk::attention_fwd_out has no backward",
         kind=NotImplementedError,
     )
     with torch.no_grad():

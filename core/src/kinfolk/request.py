@@ -12,6 +12,7 @@ import attrs
 from kinfolk.expr import Expr, ExprOverflow, Scope, ceil_div, eq, field
 from kinfolk.expr.predicate import surely_holds
 from kinfolk.fields import FieldValueError, is_launch, shown
+from kinfolk.gradient import Gradient, check_gradient
 from kinfolk.operand import Operand, check_operands
 from kinfolk.plugins.containment import WrongAnswerError, guard
 from kinfolk.record import Record, class_name, fields_of
@@ -108,12 +109,14 @@ class Request(Record):
 
     Every field has an exact validator, and `relations` says how fields must fit each other. Fields declared with
     `launch_field` only change launch values. A field `candidate` of type `str | None` pins a candidate by name.
-    `operands` are its tensors, from which fields are read where a host passes tensors alone.
+    `operands` are its tensors, from which fields are read where a host passes tensors alone. `gradient` says whose
+    request forms the gradients of its inputs.
     """
 
     family: ClassVar[str]
     relations: ClassVar[tuple[Relation, ...]] = ()
     operands: ClassVar[tuple[Operand, ...]] = ()
+    gradient: ClassVar[Gradient | None] = None
 
     @classmethod
     def __attrs_init_subclass__(cls) -> None:
@@ -121,6 +124,7 @@ class Request(Record):
         if own := [name for name in ("selection_key", "data", "to_json") if name in cls.__dict__]:
             raise TypeError(f"{class_name(cls)} overrides {', '.join(own)}, which keys are made of")
         check_operands(cls, cls.operands)
+        check_gradient(cls, cls.operands, cls.gradient)
         guard(cls, {"cli_defaults": _mapping, "to_dict": _mapping})
 
     def check(self) -> None:

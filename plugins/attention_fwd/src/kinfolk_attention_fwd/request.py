@@ -10,10 +10,12 @@ import attrs
 
 from kinfolk.expr import Expr, all_of, ceil_div, eq, field, ne, select
 from kinfolk.fields import ExactBool, ExactFloat, ExactInt, ExactStr, OneOf, Optional, launch_field, means
+from kinfolk.gradient import Gradient
 from kinfolk.ir.types import FLOAT_TYPES
 from kinfolk.narrow import SPELLINGS
 from kinfolk.operand import Operand
 from kinfolk.request import Relation, Request, heads_divide
+from kinfolk_attention_fwd.gradient import GRADIENT
 from kinfolk_attention_fwd.operands import OPERANDS
 
 LAYOUTS: Final = ("dense", "varlen", "paged")
@@ -102,6 +104,7 @@ class AttentionFwdRequest(Request):
     family: ClassVar[str] = "attention_fwd"
     relations: ClassVar[tuple[Relation, ...]] = (HEADS_FIT, QUERIES_FIT, KEYS_FIT, PAGES_FIT, NO_PAGES)
     operands: ClassVar[tuple[Operand, ...]] = OPERANDS
+    gradient: ClassVar[Gradient | None] = GRADIENT
 
     layout: str = attrs.field(
         validator=OneOf(LAYOUTS),
