@@ -46,7 +46,7 @@ def test_tensors_that_do_not_fit(attention, mla):
     )
     axes = "q has shape (1, 2, 20, 8, 64), (num_seqs, max_seqlen_q, num_heads, head_size) or (total_q,"
     refused(lambda: attention(q[None], k, v, **DENSE), axes, "Reshape it.", kind=ValueError)
-    refused(lambda: attention(q[0], k, v, **DENSE), "lacks num_seqs", "or what states it: cu_seqlens_q or seqused_k")
+    refused(lambda: attention(q[0], k, v, **DENSE), "lacks layout, num_seqs", "what states it: cu_seqlens_q or cu_")
     rows = torch.zeros(5, 16, 576, dtype=torch.bfloat16)
     parts = {"c_kv": rows[..., :512], "k_rope": rows[..., 512:]}
     refused(lambda: mla(**tensors | parts, **DECODE), "c_kv: the stride of axis 0 is 9216 elements, 8192 is needed")
