@@ -50,6 +50,7 @@ BUDGETS = {
     "mla_absorb": (1, 512),
     "mla_project": (1, 512),
     "attention_dense": (1, 512),
+    "attention_persistent": (1, 512),
     "attention_paged": (1, 512),
     "attention_gathered": (1, 512),
     "attention_segment": (1, 256),

@@ -34,7 +34,7 @@ def test_the_fields_are_those_of_the_family():
     )
     assert [field.name for field in attrs.fields(AttentionFwdRequest)] == [
         *names.split(),
-        *("num_seg", "num_cus", "candidate"),
+        *("num_seg", "num_cus", "persistent", "candidate"),
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 
 from kinfolk.budget import budget_limits
-from kinfolk.expr import Expr, all_of, any_of, ceil_div, const, eq, fact, field, maximum, select
+from kinfolk.expr import Expr, all_of, any_of, ceil_div, const, eq, fact, field, maximum, not_, select
 from kinfolk.fields import listing
 from kinfolk.matrix import atom_fact
 from kinfolk.narrow import OWN, TWO_ENCODINGS
@@ -138,6 +138,16 @@ class Limits:
                 f"Pass widths of keys and values of {_PAIRS}.",
                 takes=f"in pairs with head_size: {_PAIRS}",
             ),
+        )
+
+    def one_for_each(self) -> Limit:
+        """Return that no workgroup walks over blocks of queries."""
+        return self.limit(
+            "not_implemented",
+            "persistent",
+            not_(field("persistent")),
+            "a workgroup is launched for each part of the work",
+            "Pass persistent=False.",
         )
 
     def how_much(self) -> tuple[Limit, ...]:

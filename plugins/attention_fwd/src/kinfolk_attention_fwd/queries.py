@@ -31,8 +31,18 @@ Column = tuple[int, int, int]
 
 
 @attrs.frozen(eq=False)
+class Work:
+    """Which block of queries, counted from the last one of the longest sequence, of which head and sequence (i32)."""
+
+    head: Value
+    kv_head: Value
+    sequence: Value
+    block: Value
+
+
+@attrs.frozen(eq=False)
 class Queries:
-    """Queries of head `head`, the grid's first axis, and of `sequence`: the workgroup's from `workgroup_first` on, a
+    """Queries of head `head` and of `sequence`: the workgroup's from `workgroup_first` on, a
     wave's from `first` on. They attend to head `kv_head` of keys and values.
 
     Keys are counted from `origin`, where that is not None: the first one of the first tile in a window of the
@@ -51,15 +61,22 @@ class Queries:
 
     @classmethod
     def of(
-        cls, spec: AttentionSpec, arguments: Arguments, frame: Frame, sequence_of: Callable[[], Sequence]
+        cls,
+        spec: AttentionSpec,
+        arguments: Arguments,
+        frame: Frame,
+        sequence_of: Callable[[], Sequence],
+        work: Work | None = None,
     ) -> Queries:
-        """Find the block: the last ones, which see the most keys, come first. `sequence_of` finds the sequence."""
-        block = lanes.block_id(axis=1, below=spec.most_rows // spec.block)
+        """Find the block: the last ones, which see the most keys, come first. `sequence_of` finds the sequence. Without
+        `work` the grid's first axis are heads, its second blocks.
+        """
+        block = lanes.block_id(axis=1, below=spec.most_rows // spec.block) if work is None else work.block
         last = arithmetic.smax(arguments.query_blocks - 1 - block, constant(0, I32))
         workgroup_first = last * spec.block
         first = workgroup_first + lanes.wave_id() * spec.atom
-        head = lanes.block_id(axis=0, below=spec.most_heads)
-        kv_head = head // arguments.heads_per_kv
+        head = lanes.block_id(axis=0, below=spec.most_heads) if work is None else work.head
+        kv_head = head // arguments.heads_per_kv if work is None else work.kv_head
         whole = cls(spec, arguments, frame, sequence_of(), head, kv_head, workgroup_first, first, origin=None)
         before = whole._before(workgroup_first)
         return whole if before is None else attrs.evolve(whole, origin=before // spec.tile_keys * spec.tile_keys)

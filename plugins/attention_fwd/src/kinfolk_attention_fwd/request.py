@@ -97,8 +97,8 @@ class AttentionFwdRequest(Request):
     sees key j where j <= i + ahead, if `causal`, and j >= i + ahead - window_left, if `window_left` is not -1. With
     `sinks` every head has a learned logit that takes weight and adds no value: it is in the sum that `out` is divided
     by, and in `lse`. Elements of keys and values stand for themselves times `k_scale` and `v_scale`: those by which
-    they were divided before they were rounded to an 8-bit `kv_dtype`. `num_seg` and `num_cus` say how the work is
-    spread, and change no result beyond its last bits.
+    they were divided before they were rounded to an 8-bit `kv_dtype`. `num_seg`, `num_cus` and `persistent` say how
+    the work is spread, and change no result beyond its last bits.
     """
 
     family: ClassVar[str] = "attention_fwd"
@@ -169,6 +169,11 @@ class AttentionFwdRequest(Request):
         default=0,
         validator=ExactInt(minimum=0, maximum=2**16),
         metadata=means("compute units that there are for it; 0: as many as the arch has"),
+    )
+    persistent: bool = attrs.field(
+        default=False,
+        validator=ExactBool(),
+        metadata=means("workgroups, as many as compute units, walk over blocks of queries; false: one for each block"),
     )
     candidate: str | None = attrs.field(
         default=None, validator=Optional(ExactStr()), metadata=means("pins a candidate by name: that one or a refusal")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kinfolk.expr import field
+from kinfolk.expr import all_of, any_of, field, not_
 from kinfolk.fields import listing
 from kinfolk.refusal import Limit
 from kinfolk_attention_fwd.limits import Limits
@@ -13,6 +13,8 @@ CODE: Final = "attention_fwd.dense"
 TILES: Final = (32, 64, 128)
 LIMITS: Final = Limits(CODE)
 MAX_I32: Final = 2**31 - 1
+WIDEST_PERSISTENT: Final = 128
+"""The widest heads of which a workgroup can walk over blocks."""
 CAPABILITY: Final = (
     LIMITS.limit(
         "cannot",
@@ -31,6 +33,15 @@ CAPABILITY: Final = (
 """What a request must meet."""
 SPEC_LIMITS: Final = (
     *LIMITS.of_specs(),
+    Limit(
+        f"{CODE}.spec.persistent",
+        "not_implemented",
+        "persistent",
+        any_of(not_(field("persistent")), all_of(not_(field("windowed")), field("head_size") <= WIDEST_PERSISTENT)),
+        because=f"a walk over blocks leaves none of the scalars that windows, caps, slopes and heads of "
+        f"more than {WIDEST_PERSISTENT} columns take",
+        remedy="Pass persistent=False.",
+    ),
     Limit(
         f"{CODE}.spec.tile_keys",
         "not_implemented",

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from kinfolk.ir.ops import lanes
 from kinfolk.ir.value import Value
 from kinfolk.tile.state import branch
 from kinfolk_attention_fwd.sequence import rows_between, wide
@@ -43,9 +42,8 @@ class RowSequence:
     key_rows: Rows
 
     @classmethod
-    def of(cls, arguments: DenseArguments) -> RowSequence:
-        """Find the workgroup's: the grid's third axis."""
-        number = lanes.block_id(axis=2)
+    def of(cls, arguments: DenseArguments, number: Value) -> RowSequence:
+        """Find the rows of a sequence."""
 
         def alike() -> list[Rows]:
             return [Rows.alike(number, most) for most in (arguments.max_seqlen_q, arguments.max_seqlen_k)]

@@ -35,6 +35,7 @@ CAPABILITY: Final = (
         f"Re-page the cache to {listing(PAGE_SIZES)} keys a page.",
     ),
     *LIMITS.what_is_computed(*LIMITS.widened_cache()),
+    LIMITS.one_for_each(),
     *LIMITS.how_much(),
     LIMITS.limit(
         "cannot", "total_q", field("total_q") <= MAX_I32, "query tokens are counted in 32 bits", "Split the batch."

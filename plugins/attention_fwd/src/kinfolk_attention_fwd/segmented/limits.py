@@ -73,6 +73,7 @@ CAPABILITY: Final = (
     ),
     LIMITS.type_of_queries(),
     *LIMITS.widened_cache(),
+    LIMITS.one_for_each(),
     LIMITS.limit(
         "cannot",
         "num_heads",
