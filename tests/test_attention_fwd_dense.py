@@ -235,12 +235,12 @@ def a_row_begins_at_0(patch: Patch) -> None:
 def sink_with_a_value(patch: Patch) -> None:
     """The sink is in LSE alone."""
     whole = attention.with_sink
-    patch.setattr(attention, "with_sink", lambda rows, inverse, lse: (inverse, whole(rows, inverse, lse)[1]))
+    patch.setattr(attention, "with_sink", lambda of, head, inverse, lse: (inverse, whole(of, head, inverse, lse)[1]))
 
 
 def sink_not_in_lse(patch: Patch) -> None:
     whole = attention.with_sink
-    patch.setattr(attention, "with_sink", lambda rows, inverse, lse: (whole(rows, inverse, lse)[0], lse))
+    patch.setattr(attention, "with_sink", lambda of, head, inverse, lse: (whole(of, head, inverse, lse)[0], lse))
 
 
 def a_row_without_keys_from_minus_infinity(patch: Patch) -> None:
