@@ -13,7 +13,7 @@ from kinfolk.ir.value import Operation, walked
 from kinfolk.plugins.composition import Composition, compose
 from kinfolk.spec import Spec
 from kinfolk_attention_fwd.dense.plan import dense_spec
-from kinfolk_attention_fwd.kinds import Kind, SlopedKind
+from kinfolk_attention_fwd.kinds import Kind
 from kinfolk_attention_fwd.paged.plan import gathered_spec, paged_spec
 from kinfolk_runtime.artifact import compile_job, lower_spec
 from kinfolk_runtime.inspection import inspect_spec
@@ -61,7 +61,7 @@ def test_a_tile_of_which_waves_stage_rows_of_several_pages_is_an_error(arch: str
 def test_no_page_id_is_waited_for_until_nothing_is_on_its_way(arch: str) -> None:
     """The loop drains no queue more often than that over rows, which looks nothing up."""
     composition = compose("attention_fwd", arch)
-    specs = dense_spec(composition.arch, SlopedKind(**attrs.asdict(KIND))), paged_spec(composition.arch, KIND)
+    specs = dense_spec(composition.arch, KIND), paged_spec(composition.arch, KIND)
     rows, pages = (inspect_spec(composition, spec, "llvm22", mca=False) for spec in specs)
     assert rows.hot is not None and pages.hot is not None
     assert drains(pages) <= drains(rows)
