@@ -50,8 +50,8 @@ def few_of(name: str) -> Iterator[AttentionFwdRequest]:
         given |= AttentionFwdRequest.cli_defaults(given)
         queries = min(given["max_seqlen_q"], 20)
         small = {"num_seqs": 1, "total_q": queries, "max_seqlen_q": queries, "max_seqlen_k": 150, "num_kv_heads": 2}
-        pages = {"num_pages": 200} if given["layout"] == "paged" else {}
-        request = AttentionFwdRequest(**(given | small | pages | {"num_heads": 2 * shared}))
+        extent = {"paged": {"num_pages": 200}, "varlen": {"total_k": 150}}.get(given["layout"], {})
+        request = AttentionFwdRequest(**(given | small | extent | {"num_heads": 2 * shared}))
         if request not in found:
             found.add(request)
             yield request

@@ -14,14 +14,13 @@ from built_once import expected_of, simulator
 from isa_edits import edited, instructions_that_ran, other_store
 
 from kinfolk.check import Scenario, compare
-from kinfolk.dispatch import selections
 from kinfolk.testing.subject import Subject
 from kinfolk_runtime.artifact import Artifact
 from kinfolk_runtime.binder import bind
 from kinfolk_runtime.conformance.runs import artifact_of
 from kinfolk_runtime.conformance.small import compared_kernels, smallest_requests
 from kinfolk_runtime.isa import MachineExecutor
-from kinfolk_runtime.verify import Runner, run_scenario
+from kinfolk_runtime.verify import Fitting, Runner, run_scenario
 
 pytestmark = [pytest.mark.compile, pytest.mark.simulate, pytest.mark.needs("gfx942", "gfx950")]
 
@@ -36,9 +35,8 @@ def subject_of(family: str, arch: str) -> Subject:
 
 def fullest(subject: Subject, request: Any) -> tuple[Scenario, Artifact]:
     """Return the scenario of a request in which most of its kernels do something, and what it runs."""
-    scenarios = subject.composed.scenarios(request)
-    plans = [selections.plan(subject.composed, each.request, subject.flavor_name) for each in scenarios]
-    scenario = scenarios[max(range(len(plans)), key=lambda number: compared_kernels(plans[number]))]
+    fitting = Fitting.of(subject.composed, subject.composed.scenarios(request), subject.flavor_name, sparse=True)
+    scenario = max(fitting.scenarios, key=lambda each: compared_kernels(fitting.plans[each.name]))
     return scenario, artifact_of(subject, scenario.request)
 
 
