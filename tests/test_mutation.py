@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import kinfolk
+from kinfolk.flavor import flavor_named
 from kinfolk.hooks import hookimpl
 from kinfolk.ir.ops import arithmetic
 from kinfolk.ir.types import I64
@@ -21,7 +22,7 @@ from kinfolk.testing import Subject
 from kinfolk.testing.mutation.operators.declare import Change, Operator, operand_replaced, plus
 from kinfolk_runtime.cli.mutate import command
 from kinfolk_runtime.conformance.small import mutation_requests
-from kinfolk_runtime.mutation import MutationReport, Score, mutate, score, store, stored
+from kinfolk_runtime.mutation import MutationReport, Score, mutate, own_requests, score, store, stored
 from kinfolk_runtime.mutation.journal import Journal
 from kinfolk_runtime.mutation.report import CandidateReport
 
@@ -172,6 +173,17 @@ def test_outcomes_are_kept_for_the_requests_that_they_are_of(family, request_of_
         Journal.of(compose("mla", "gfx942"), [each]) for each in (request_of_rows, request_of_rows, wider)
     )
     assert one == again != other and one is not None
+
+
+@pytest.mark.needs("mla", "gfx942")
+def test_requests_of_candidates_of_newer_flavors_are_left_out():
+    composition = compose("mla", "gfx942")
+    newer = {each.name for each in composition.candidates() if each.min_llvm > flavor_named("llvm20").rank}
+    old, new = (own_requests(composition, flavor) for flavor in ("llvm20", "llvm22"))
+    assert newer and newer <= {each.candidate for each in new}
+    assert old == tuple(each for each in new if each.candidate not in newer) != ()
+    commands = [Subject.of_family("mla", "gfx942", flavor_name=each).command("x") for each in ("llvm20", "llvm22")]
+    assert [" --flavor llvm20" in each for each in commands] == [True, False]
 
 
 def test_an_unknown_mutant_or_candidate_is_a_sentence(family, monkeypatch):

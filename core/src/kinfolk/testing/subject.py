@@ -104,8 +104,9 @@ class Subject:
         """Return the command that runs one check again."""
         where = "" if self.composition is None else f" --arch {self.arch.name}"
         full = " --level full" if self.full else ""
+        flavor = f" --flavor {self.flavor_name}" if self.flavor_name != DEFAULT_FLAVOR else ""
         seed = f" --seed {self.seed}" if self.seed else ""
-        return f"kinfolk conformance {self.name}{where} --check {check}{full}{seed}"
+        return f"kinfolk conformance {self.name}{where} --check {check}{full}{flavor}{seed}"
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Return what `make` gives, made once for all checks under a name."""

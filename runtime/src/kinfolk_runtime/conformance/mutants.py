@@ -8,7 +8,7 @@ from kinfolk.request import Request
 from kinfolk.testing.check import Findings, Outcome
 from kinfolk.testing.subject import Subject
 from kinfolk_runtime.conformance.small import mutation_requests
-from kinfolk_runtime.mutation import mutate
+from kinfolk_runtime.mutation import mutate, own_requests
 
 FEW: Final = 16
 MANY: Final = 48
@@ -47,4 +47,4 @@ def mutation(subject: Subject) -> Outcome:
 
 def _requests(subject: Subject) -> tuple[Request, ...]:
     """Return the requests that the family names for this, else small ones that are made up."""
-    return subject.composed.mutation_requests() or mutation_requests(subject)
+    return own_requests(subject.composed, subject.flavor_name) or mutation_requests(subject)

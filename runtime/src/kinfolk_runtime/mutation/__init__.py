@@ -5,7 +5,7 @@ from __future__ import annotations
 from kinfolk_runtime.mutation.bench import Bench, with_kernel
 from kinfolk_runtime.mutation.outcome import Kill, Outcome
 from kinfolk_runtime.mutation.report import CandidateReport, MutationReport
-from kinfolk_runtime.mutation.run import mutate
+from kinfolk_runtime.mutation.run import mutate, own_requests
 from kinfolk_runtime.mutation.score import Score, store, stored
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Outcome",
     "Score",
     "mutate",
+    "own_requests",
     "store",
     "stored",
     "with_kernel",

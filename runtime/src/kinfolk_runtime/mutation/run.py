@@ -147,7 +147,7 @@ def mutate(
     as it begins.
     Raises NoRequests where there is no request, ToolError and Refused as `compile`.
     """
-    offered = tuple(requests) or composition.mutation_requests() or _made_up(composition, flavor)
+    offered = tuple(requests) or own_requests(composition, flavor) or _made_up(composition, flavor)
     benches: dict[str, list[Request]] = {}
     owners: dict[str, str] = {}
     for request in offered:
@@ -196,6 +196,13 @@ def mutate(
         seed=None if every else seed,
         candidates=tuple(reports),
     )
+
+
+def own_requests(composition: Composition, flavor: str) -> tuple[Request, ...]:
+    """Return the requests that the family names for its mutants, but those pinned to a candidate of newer flavors."""
+    rank = flavor_named(flavor).rank
+    newer = {each.name for each in composition.candidates() if each.min_llvm > rank}
+    return tuple(each for each in composition.mutation_requests() if getattr(each, "candidate", None) not in newer)
 
 
 def _serving(composition: Composition, flavor: str) -> Iterator[str]:
