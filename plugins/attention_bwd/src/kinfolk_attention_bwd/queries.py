@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from kinfolk.ir import build_kernel
 from kinfolk.ir.builder import constant
 from kinfolk.ir.ops import arithmetic, lanes, memory, vector
 from kinfolk.ir.types import F32, I32
@@ -19,7 +18,7 @@ from kinfolk.tile.runs import Run
 from kinfolk.tile.softmax import LOG2_E
 from kinfolk.tile.timeline import Job
 from kinfolk_attention_bwd.arguments import Arguments
-from kinfolk_attention_bwd.frames import frame_of
+from kinfolk_attention_bwd.frames import gradient_kernel
 from kinfolk_attention_bwd.products import RowProducts, store_sums
 from kinfolk_attention_bwd.rounds import Rounds, columns_of
 from kinfolk_attention_bwd.spec import MOST_HEADS, MOST_ROWS
@@ -32,15 +31,7 @@ if TYPE_CHECKING:
 
 def emit_queries(spec: QueriesSpec, arch: Arch) -> Kernel:
     """Build the kernel of `spec`: a workgroup for a head, some queries and a sequence."""
-    frame = frame_of(spec, arch)
-    names = [parameter.name for parameter in spec.parameters()]
-
-    def body(*parameters: Value) -> None:
-        Queries.of(spec, frame, Arguments(**dict(zip(names, parameters, strict=True)))).run()
-
-    return build_kernel(
-        spec.symbol(), spec.parameters(), arch=arch, block=frame.threads, attributes=spec.attributes, body=body
-    )
+    return gradient_kernel(spec, arch, lambda frame, arguments: Queries.of(spec, frame, arguments).run())
 
 
 @attrs.frozen(eq=False)

@@ -33,9 +33,10 @@ def dense_spec(arch: Arch, kind: Kind, *, persistent: bool = False) -> Attention
 
 
 def dense_specs(arch: Arch, flavor: str) -> Iterator[Spec]:
-    """Yield every spec that a plan can name."""
+    """Yield every spec that a plan can name; those that walk side by side, so that a sample of parts has some."""
     for kind in kinds():
         yield dense_spec(arch, kind)
+    for kind in kinds():
         if not kind.windowed and kind.head_size <= WIDEST_PERSISTENT:
             yield dense_spec(arch, kind, persistent=True)
 
